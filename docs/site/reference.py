@@ -124,7 +124,7 @@ def messages(document: Schema) -> str:
 def http() -> str:
     """The requests that the gateway answers, by its OpenAPI document."""
     store = Store(GatewaySettings())
-    app = api.make(store, Hub(store, lambda: 0))
+    app = api.make(store, Hub(store))
     document: Schema = app.openapi_schema.to_schema()
     said = {
         (path, method.lower()): handler.fn.__doc__ or ""

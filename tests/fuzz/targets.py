@@ -11,10 +11,12 @@ import tempfile
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import hostile
 import msgspec
 import numpy as np
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from foliot import settings
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
@@ -25,8 +27,8 @@ from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_gateway.http import otlp_decoder
 from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state import trace_store
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.trace_store import TraceStore
 from foliot_lab.scenario.reading import ScenarioError, parse_scenario
 from foliot_probe.core.measure.sessions import Sessions
 from foliot_probe.core.measure.silence import SilenceWatch
@@ -188,14 +190,15 @@ def _show(*, taken: int = 0, counted: int = 0, proven: int = 0, completed: int =
     return shown
 
 
+@mock.patch.multiple(trace_store, MOST_TRACES=10, MOST_BYTES=1 << 20, MOST_SPANS=100)
 def spans(data: bytes) -> None:
     """Bodies of OTLP over HTTP: protobuf and JSON, plain and compressed."""
-    store = TraceStore(traces=10, memory_bytes=1 << 20, spans_per_trace=100)
+    store = trace_store.TraceStore()
     for coding in ("", "gzip", "deflate"):
         for read in (otlp_decoder.from_protobuf, otlp_decoder.from_json):
             try:
                 received = read(otlp_decoder.inflate(data, coding, 1 << 16))
-            except (otlp_decoder.OtlpError, otlp_decoder.TooLargeError):
+            except (otlp_decoder.OtlpError, RequestEntityTooLarge):
                 continue
             store.add(received.spans, 1)
     for summary in store.recent(10):

@@ -124,7 +124,7 @@ def test_a_leader_survives_any_fits(before, windows):
 
 FEEDS = {
     "event": hostile.events, "command": hostile.commands, "outcome": hostile.outcomes, "port": hostile.ports,
-    "delays": hostile.delay_batches, "clock": hostile.clock_states, "rejected": hostile.rejections,
+    "delays": hostile.delay_batches, "clock_state": hostile.clock_states, "rejected": hostile.rejections,
 }  # fmt: skip
 
 
@@ -137,10 +137,10 @@ def test_a_gateway_shows_whatever_was_said(seen):
 
     async def take():
         for record in hostile.INVENTORY:
-            await feed.node(record.name, record)
+            await feed._node(record.name, record)
         for name, message in seen:
             with contextlib.suppress(WireError):  # said on `rejected`
-                await getattr(feed, name)(on_the_wire(message), "")
+                await getattr(feed, f"_{name}")(on_the_wire(message), "")
 
     asyncio.run(take())
     shown = (

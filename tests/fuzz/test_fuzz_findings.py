@@ -246,8 +246,8 @@ def test_evidence_that_is_no_number_counts_as_none(remediator, detector):
 
 def test_a_reader_may_claim_to_have_read_any_number():
     """One of thousands of digits is no number that was ever given."""
-    journal = Journal(run="run")
-    assert journal.start(f"run-{'9' * 5_000}") == journal.start("other-1")
+    journal = Journal()
+    assert journal.start(f"{journal._run}-{'9' * 5_000}") == journal.start("other-1")
 
 
 def test_a_gateway_counts_no_traffic_that_is_gone():
@@ -277,7 +277,7 @@ def test_a_gateway_has_room_for_some_strangers_and_for_the_whole_inventory():
         dead = Event(id=name, kind="process", who=f"{name}/probe", state="dead", at_ns=NOW_NS, since_ns=NOW_NS)
         fleet.fold_event(dead)
     ways, paths = fleet._ways, fleet._paths
-    tables = (fleet._ports, fleet._dead, paths, paths._indices, ways._away, ways._reported, ways._wanted)
+    tables = (fleet._ports, fleet._dead, paths._numbers, paths._indices, ways._away, ways._reported, ways._wanted)
     assert [len(each) for each in tables] == [MOST_STRANGERS] * len(tables)
     assert len(ways._out) + len(ways._into) + len(fleet.changed_tiles()) < 8 * MOST_STRANGERS
     for record in hostile.INVENTORY:

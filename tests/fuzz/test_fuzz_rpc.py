@@ -12,9 +12,8 @@ from reflected import Reflected
 
 from foliot_gateway import service
 from foliot_gateway.rpc import descriptors
-from foliot_gateway.rpc.services import Services
+from foliot_gateway.rpc.services import handlers
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_schemas import Event
@@ -56,10 +55,10 @@ def methods(known):
     """What answers each method; a stream that would go on is ended before it begins."""
     hub = Hub(known)
     hub.close()
-    handlers = Services(Queries(known), hub).handlers()
+    made = handlers(known, hub)
 
     def find(method):
-        (found,) = filter(None, (each.service(Details(method)) for each in handlers))
+        (found,) = filter(None, (each.service(Details(method)) for each in made))
         return found
 
     return {method: find(method) for method in METHODS}

@@ -27,22 +27,25 @@ _TIMEOUT_S = 5.0
 """A server whose machine or disk is busy needs longer. Each attempt begins at the first stream again."""
 
 
-async def read(settings: BusSettings, store: Store, limit: int = MOST_RECORDS) -> None:
-    """Reads the newest messages of each stream, at most `limit` of each, into the store.
+async def read(settings: BusSettings, store: Store) -> None:
+    """Reads the newest messages of each stream, at most `MOST_RECORDS` of each, into the store.
 
     It passes over broken ones: the service that read them when they were new has rejected them aloud.
 
     Raises:
         nats.errors.Error, OSError, TimeoutError: the bus did not answer; reading again does no harm.
     """
-    takers: dict[Any, Callable[[Any], object]] = {EVENT: store.event, COMMAND: store.command, OUTCOME: store.outcome}
+    takers: dict[Any, Callable[[Any], None]] = {EVENT: store.event, COMMAND: store.command, OUTCOME: store.outcome}
     found = connection.options(settings, "gateway")
     client = await nats.connect(**found, allow_reconnect=False, connect_timeout=_TIMEOUT_S, error_cb=_ignore)
     try:
         jetstream = client.jetstream(timeout=_TIMEOUT_S)
         for channel, take in takers.items():
             last = (await jetstream.stream_info(channel.stream)).state.last_seq
-            where = {"deliver_policy": api.DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": max(1, last - limit + 1)}
+            where = {
+                "deliver_policy": api.DeliverPolicy.BY_START_SEQUENCE,
+                "opt_start_seq": max(1, last - MOST_RECORDS + 1),
+            }
             async for raw in each_stored(jetstream, channel.stream, channel.all, **where):
                 try:
                     message = decode(raw.data, channel.message)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import nats.errors
 import structlog
 import uvicorn
 
 from foliot import settings as sources
 from foliot import tracing
 from foliot.bus.client import Bus
+from foliot.bus.retry import until_done
 from foliot.clock import BusClock
 from foliot.runtime import systemd
 from foliot.runtime.service import until_closed
 from foliot.settings import BusSettings, SettingsError, TelemetrySettings
+from foliot.text.messages import happened_ns
 from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
-from foliot_gateway.state.fleet import reported_ns
-from foliot_gateway.state.queries import Queries
 from foliot_gateway.state.records import MOST_RECORDS
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
@@ -45,9 +44,8 @@ from foliot_schemas.subjects import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from foliot_gateway.rpc import server as rpc_server
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
 log = structlog.get_logger()
@@ -55,7 +53,6 @@ log = structlog.get_logger()
 _FRESH_NS = 10_000_000_000
 """The gateway caught up with an outcome older than this, and did not show it as it happened: it gets no span."""
 _LOOK_S = 0.2
-_RETRY_S = 1.0
 _GRACE_S = 5
 """Time for readers to be told the end. It takes them milliseconds, but the machine may stand still for some seconds just then."""
 
@@ -69,28 +66,26 @@ class Feed:
 
     async def follow(self, bus: Bus) -> None:
         """Subscribes to everything."""
-        await bus.subscribe_kept(EVENT, self.event, durable="gateway-event")
-        await bus.subscribe_kept(COMMAND, self.command, durable="gateway-command")
-        await bus.subscribe_kept(OUTCOME, self.outcome, durable="gateway-outcome")
-        await bus.subscribe(PORT, self.port)
-        await bus.subscribe(DELAY, self.delays)
-        await bus.subscribe(CLOCK, self.clock)
-        await bus.subscribe(REJECTED, self.rejected)
-        await bus.watch(INVENTORY, self.node)
-        await bus.watch(PATHS, self.wanted)
-        await bus.watch(CLOCKS, self.clock_kept)
+        await bus.subscribe_kept(EVENT, self._event, durable="gateway-event")
+        await bus.subscribe_kept(COMMAND, self._command, durable="gateway-command")
+        await bus.subscribe_kept(OUTCOME, self._outcome, durable="gateway-outcome")
+        await bus.subscribe(PORT, self._port)
+        await bus.subscribe(DELAY, self._delays)
+        await bus.subscribe(CLOCK, self._clock_state)
+        await bus.subscribe(REJECTED, self._rejected)
+        await bus.watch(INVENTORY, self._node)
+        await bus.watch(PATHS, self._wanted)
+        await bus.watch(CLOCKS, self._clock_kept)
 
-    async def event(self, event: Event, _: str) -> None:
-        """An event."""
+    async def _event(self, event: Event, _: str) -> None:
         self._store.event(event)
 
-    async def command(self, command: Command, _: str) -> None:
-        """A command."""
+    async def _command(self, command: Command, _: str) -> None:
         self._store.command(command)
 
-    async def outcome(self, outcome: Outcome, _: str) -> None:
-        """An outcome: the last hop of a fault's trace is that the gateway can show it."""
-        fresh = self._clock.now_ns() - reported_ns(outcome) < _FRESH_NS
+    async def _outcome(self, outcome: Outcome, _: str) -> None:
+        """Takes an outcome: the last hop of a fault's trace is that the gateway can show it."""
+        fresh = self._clock.now_ns() - happened_ns(outcome) < _FRESH_NS
         if not (fresh and outcome.fault):
             self._store.outcome(outcome)
             return
@@ -105,14 +100,12 @@ class Feed:
         ):
             self._store.outcome(outcome)
 
-    async def port(self, port: PortState, _: str) -> None:
-        """The state of a port."""
+    async def _port(self, port: PortState, _: str) -> None:
         self._clock.learn(port.at_ns)
         self._store.heard_s = time.monotonic()
         self._store.fleet.fold_port(port)
 
-    async def delays(self, batch: DelayBatch, _: str) -> None:
-        """A batch of delays."""
+    async def _delays(self, batch: DelayBatch, _: str) -> None:
         self._clock.learn(batch.at_ns)
         self._store.heard_s = time.monotonic()
         try:
@@ -120,17 +113,14 @@ class Feed:
         except ValueError as error:
             raise WireError(str(error)) from error
 
-    async def clock(self, state: ClockState, _: str) -> None:
-        """The state of a clock."""
+    async def _clock_state(self, state: ClockState, _: str) -> None:
         self._store.fleet.fold_clock(state)
 
-    async def clock_kept(self, _: str, state: ClockState | None) -> None:
-        """The state of a clock, from its bucket."""
+    async def _clock_kept(self, _: str, state: ClockState | None) -> None:
         if state is not None:
             self._store.fleet.fold_clock(state)
 
-    async def rejected(self, rejected: Rejected, _: str) -> None:
-        """Takes word of a message that some service could not read, or have stored."""
+    async def _rejected(self, rejected: Rejected, _: str) -> None:
         # By the contract's services alone: a publisher could name any number of others.
         service = rejected.service if rejected.service in SERVICES else "other"
         if rejected.unstored:
@@ -138,12 +128,10 @@ class Feed:
         else:
             self._store.rejected[service] += 1
 
-    async def node(self, name: str, node: Node | None) -> None:
-        """An inventory record."""
+    async def _node(self, name: str, node: Node | None) -> None:
         self._store.fleet.fold_node(name, node)
 
-    async def wanted(self, node: str, wanted: NodePaths | None) -> None:
-        """Takes the ways that the remediator wants in force on a node."""
+    async def _wanted(self, node: str, wanted: NodePaths | None) -> None:
         self._store.fleet.fold_wanted(node, wanted)
 
 
@@ -158,18 +146,16 @@ class _Server(uvicorn.Server):
 async def serve(
     store: Store,
     listening: list[socket.socket],
-    now_ns: Callable[[], int] = time.time_ns,
     names: Iterable[str] = (),
     rpc_at: Iterable[tuple[str, int]] = (),
 ) -> None:
     """Serves what is known until cancelled; requests under way are finished.
 
     Parameters:
-        now_ns: reference time, by which pages tell the age of events.
         names: names of the gateway, besides those that need no setting.
         rpc_at: host and port of each address that serves gRPC.
     """
-    hub = Hub(store, now_ns)
+    hub = Hub(store)
     rpc = await _serve_rpc(store, hub, tuple(rpc_at))
     app = host_guard.HostGuard(api.make(store, hub), names)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
@@ -187,25 +173,23 @@ async def serve(
         await asyncio.gather(serving, *([rpc.stop(_GRACE_S)] if rpc else []))
 
 
-async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) -> rpc_server.Server | None:
+async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) -> Any:
+    """The server of gRPC, or None. The page, HTTP and the traces are worth more than the one way of asking that cannot be served."""
     if not at:
         return None
-    # A gateway without gRPC does not load it: it takes 13 MB of memory.
     try:
+        # A gateway without gRPC does not load it: it takes 13 MB of memory.
         from foliot_gateway.rpc import server  # noqa: PLC0415
+
+        started = await server.start(store, hub, at)
     except ImportError as error:
         log.warning("grpc_not_served", reason=f"{error}; install grpcio, or set gateway.grpc_port to 0")
-        return None
-
-    started = server.Server(Queries(store), hub, store.settings.streams)
-    try:
-        await started.start(at)
     except SettingsError as error:
-        # The page, HTTP and the traces are worth more than the one way of asking that has no port.
         log.warning("grpc_not_served", reason=str(error))
-        return None
-    log.info("gateway_listening_grpc", at=[f"{host}:{port}" for host, port in at])
-    return started
+    else:
+        log.info("gateway_listening_grpc", at=[f"{host}:{port}" for host, port in at])
+        return started
+    return None
 
 
 async def main() -> None:
@@ -214,7 +198,7 @@ async def main() -> None:
     bus_settings = sources.load(BusSettings, "bus")
     spans = sources.load(TelemetrySettings, "telemetry")
     names = host_guard.named(settings, spans.endpoint)
-    adopted, made = sockets.open_all(settings, os.environ)
+    adopted, made = sockets.open_all(settings)
     if made and spans.endpoint:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
         spans = msgspec.structs.replace(spans, endpoint=sockets.url(made[0]))
@@ -222,9 +206,7 @@ async def main() -> None:
     store = Store(settings, clock.now_ns)
     tracing.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(
-        serve(store, [*adopted, *made], clock.now_ns, names, sockets.rpc_addresses(settings))
-    )
+    serving = asyncio.ensure_future(serve(store, [*adopted, *made], names, sockets.rpc_addresses(settings)))
     filling = asyncio.ensure_future(_fill(store, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.
@@ -265,11 +247,6 @@ async def _watch(store: Store, bus: Bus) -> None:
 
 
 async def _read_history(store: Store, settings: BusSettings) -> None:
-    while not store.journal.is_open:
-        try:
-            await backfill.read(settings, store)
-            store.past_read()
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            log.warning("history_retried", reason=str(error) or type(error).__name__)
-            await asyncio.sleep(_RETRY_S)
+    await until_done(functools.partial(backfill.read, settings, store), "history_retried")
+    store.past_read()
     log.info("history_read", events=len(store.records.events(limit=MOST_RECORDS)))

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from foliot_gateway.http.sse import frame
+from foliot_gateway.state import live_feed
 from foliot_gateway.state.live_feed import Board, Journal
 from foliot_gateway.state.nic_condition import NicPaths, Tile, judge
 from foliot_schemas import Event, PortState
@@ -96,7 +97,7 @@ def test_a_change_is_made_and_encoded_once_for_all_readers_of_one_version():
 
 def test_a_reader_that_comes_back_gets_what_it_has_missed():
     """By the id of the last event that it had."""
-    journal = Journal(run="r")
+    journal = Journal()
     journal.open([event(1), event(2)])
     last_id = told(journal.after(1))[-1][2]
     journal.append(event(3))
@@ -108,29 +109,30 @@ def test_a_reader_that_comes_back_gets_what_it_has_missed():
     assert journal.after(journal.last) == ()
 
 
-@pytest.mark.parametrize("last_id", ["other-2", "r-x", "nonsense"])
+@pytest.mark.parametrize("last_id", ["other-2", "{run}-x", "nonsense"])
 def test_a_reader_of_an_earlier_process_gets_all_there_is(last_id):
     """Its number means nothing here; events have ids of their own by which it knows those it has had."""
-    journal = Journal(run="r")
+    journal = Journal()
     journal.open(event(number) for number in range(300))
 
-    assert len(told(journal.after(journal.start(last_id)))) == 300
+    assert len(told(journal.after(journal.start(last_id.format(run=journal._run))))) == 300
 
 
 def test_a_page_that_has_nothing_yet_gets_the_newest():
     """Not the whole past."""
-    journal = Journal(run="r")
+    journal = Journal()
     journal.open(event(number) for number in range(300))
     frames = told(journal.after(journal.start("")))
 
     assert (len(frames), frames[-1][1]["event"]["id"]) == (200, "e299")
 
 
-def test_a_reader_that_was_away_for_too_long_is_told_how_much_it_misses():
+def test_a_reader_that_was_away_for_too_long_is_told_how_much_it_misses(monkeypatch):
     """The journal is bounded: what falls off is counted, not queued."""
-    journal = Journal(limit=10, run="r")
+    monkeypatch.setattr(live_feed, "MOST_EVENTS", 10)
+    journal = Journal()
     journal.open(event(number) for number in range(5))
-    behind = journal.start("r-5")
+    behind = journal.start(f"{journal._run}-5")
     for number in range(5, 40):
         journal.append(event(number))
 
@@ -142,7 +144,7 @@ def test_a_reader_that_was_away_for_too_long_is_told_how_much_it_misses():
 @pytest.mark.parametrize(("state", "bad"), [("down", True), ("admin-down", True), ("up", False), ("admin-up", False)])
 def test_a_page_is_told_whether_an_event_is_of_trouble(state, bad):
     """As the command line marks it: a NIC that was set down is lost, whoever did it."""
-    journal = Journal(run="r")
+    journal = Journal()
     journal.open([msgspec.structs.replace(event(1), state=state)])
 
     assert only(*journal.after(0))["bad"] is bad
@@ -150,7 +152,7 @@ def test_a_page_is_told_whether_an_event_is_of_trouble(state, bad):
 
 def test_before_the_past_is_read_events_wait_for_it():
     """They are of the past themselves when it is opened."""
-    journal = Journal(run="r")
+    journal = Journal()
     journal.append(event(9))
     assert (journal.last, journal.is_open) == (0, False)
 

@@ -5,6 +5,7 @@ from itertools import permutations
 import msgspec
 import pytest
 
+from foliot_gateway.state import records
 from foliot_gateway.state.records import OTHER, Records
 from foliot_schemas import Command, Event, Outcome
 
@@ -32,14 +33,9 @@ def outcome(number, of, status="done", **more):
     return Outcome(id=f"o{number}", command=of, verb="reroute", node="node0", status=status, started_ns=number, **more)
 
 
-def records(limit=100):
-    """Empty records, with a small limit."""
-    return Records(limit)
-
-
 def test_events_are_newest_first_and_can_be_chosen():
     """By kind, from a time on, and at most so many."""
-    kept = records()
+    kept = Records()
     for number in (3, 1, 2):
         kept.add_event(event(number))
     kept.add_event(event(4, kind="path"))
@@ -51,15 +47,16 @@ def test_events_are_newest_first_and_can_be_chosen():
 
 def test_an_event_that_comes_twice_is_counted_once():
     """From the subject and again from the stream."""
-    kept = records()
+    kept = Records()
 
     assert [kept.add_event(event(1)), kept.add_event(event(1))] == [True, False]
     assert kept.event_counts == {"flap": 1}
 
 
-def test_the_oldest_events_are_let_go_whatever_came_last():
+def test_the_oldest_events_are_let_go_whatever_came_last(monkeypatch):
     """History is read after new events have come: its older ones must not push those out."""
-    kept = records(16)
+    monkeypatch.setattr(records, "MOST_RECORDS", 16)
+    kept = Records()
     for number in (*range(100, 110), *range(20)):
         kept.add_event(event(number))
 
@@ -71,7 +68,7 @@ def test_the_oldest_events_are_let_go_whatever_came_last():
 
 def test_a_command_waits_for_its_outcome():
     """Pending, then what the last outcome says."""
-    kept = records()
+    kept = Records()
     kept.add_command(command(1))
     assert kept.commands(limit=1)[0].status == "pending"
 
@@ -82,7 +79,7 @@ def test_a_command_waits_for_its_outcome():
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_a_command_and_its_outcomes_join_in_any_order(order):
     """Two subjects, two consumers: an outcome may well be here before its command."""
-    kept = records()
+    kept = Records()
     steps = [
         lambda: kept.add_command(command(1)),
         lambda: kept.add_outcome(outcome(2, of="c1", status="failed")),
@@ -105,7 +102,7 @@ def test_a_command_and_its_outcomes_join_in_any_order(order):
 
 def test_verbs_that_are_not_known_are_counted_together():
     """A node that makes up verbs makes no more series; what it said is kept as it is."""
-    kept = records()
+    kept = Records()
     for number in range(3):
         kept.add_outcome(msgspec.structs.replace(outcome(number, of=f"c{number}"), verb=f"verb{number}"))
 
@@ -115,7 +112,7 @@ def test_verbs_that_are_not_known_are_counted_together():
 
 def test_an_armed_move_needs_no_command():
     """The node acted by itself; it is listed by when it began, and said to be armed."""
-    kept = records()
+    kept = Records()
     kept.add_outcome(outcome(5, of="boot/node0.rail0/carrier-1", armed=True))
 
     (view,) = kept.commands(limit=9)
@@ -124,7 +121,7 @@ def test_an_armed_move_needs_no_command():
 
 def test_armed_moves_of_several_nodes_for_one_fault_stay_apart():
     """They share the id of their fault, and each node's move has an outcome of its own."""
-    kept = records()
+    kept = Records()
     for number, node in enumerate(("node0", "node1")):
         move = outcome(number, of="armed/boot/node0.rail0/carrier-1", armed=True, fault="boot/node0.rail0/carrier-1")
         kept.add_outcome(msgspec.structs.replace(move, node=node))
@@ -137,16 +134,17 @@ def test_armed_moves_of_several_nodes_for_one_fault_stay_apart():
 
 def test_commands_can_be_chosen_by_node():
     """Only those of one node, newest first."""
-    kept = records()
+    kept = Records()
     for number, node in ((1, "node0"), (2, "node1"), (3, "node0")):
         kept.add_command(command(number, node))
 
     assert [view.id for view in kept.commands(limit=9, node="node0")] == ["c3", "c1"]
 
 
-def test_old_commands_are_let_go_with_their_outcomes():
+def test_old_commands_are_let_go_with_their_outcomes(monkeypatch):
     """The number of commands stays within the limit."""
-    kept = records(8)
+    monkeypatch.setattr(records, "MOST_RECORDS", 8)
+    kept = Records()
     for number in range(50):
         kept.add_command(command(number))
         kept.add_outcome(outcome(number, of=f"c{number}"))
@@ -158,7 +156,7 @@ def test_old_commands_are_let_go_with_their_outcomes():
 
 def test_kinds_that_are_not_known_here_are_kept_and_counted_together():
     """So that whoever makes up names makes no more series of counts."""
-    kept = Records(9)
+    kept = Records()
     for number, kind in enumerate(("flap", "quake", "flood")):
         kept.add_event(event(number, kind=kind))
 

@@ -105,12 +105,13 @@ async def kept(bus, count):
 async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventually, monkeypatch):
     """The limit holds for the reading itself, in batches, and empty streams are read at once."""
     monkeypatch.setattr(backfill, "_TIMEOUT_S", patience(20))
+    monkeypatch.setattr(backfill, "MOST_RECORDS", 1_100)
     for number in range(1, 1_202):
         bus.publish_kept(EVENT, flap(number), "flap", "node3.rail0")
     await eventually(lambda: kept(bus, 1_201))
     store = Store(GatewaySettings())
 
-    await backfill.read(nats_server.settings, store, limit=1_100)
+    await backfill.read(nats_server.settings, store)
 
     times = [event.at_ns for event in store.records.events(limit=5_000)]
     assert len(times) == 1_100

@@ -13,6 +13,13 @@ from foliot_gateway.http import sockets
 from foliot_gateway.settings import GatewaySettings
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_handed_over(monkeypatch):
+    """Whatever this process was started with."""
+    for name in ("LISTEN_FDS", "LISTEN_PID"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.mark.parametrize(
     ("environment", "descriptors"),
     [
@@ -24,15 +31,19 @@ from foliot_gateway.settings import GatewaySettings
         ({"LISTEN_FDS": "", "LISTEN_PID": "42"}, []),
     ],
 )
-def test_sockets_meant_for_another_process_are_left_alone(environment, descriptors):
+def test_sockets_meant_for_another_process_are_left_alone(monkeypatch, environment, descriptors):
     """The protocol of sd_listen_fds, with an empty LISTEN_PID for whoever reads it."""
-    assert descriptors == list(sockets.handed_over(environment, 42))
+    monkeypatch.setattr(os, "getpid", lambda: 42)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert descriptors == list(sockets.handed_over())
 
 
-def test_a_variable_that_is_no_number_stops_the_start():
+def test_a_variable_that_is_no_number_stops_the_start(monkeypatch):
     """The message names the variables."""
+    monkeypatch.setenv("LISTEN_FDS", "one")
     with pytest.raises(SettingsError, match="LISTEN_FDS"):
-        sockets.handed_over({"LISTEN_FDS": "one"}, 42)
+        sockets.handed_over()
 
 
 def test_bind_adds_to_an_activated_socket_and_the_default_does_not():
@@ -58,7 +69,7 @@ def test_a_taken_port_stops_the_start():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            sockets.open_all(GatewaySettings(port=port), {})
+            sockets.open_all(GatewaySettings(port=port))
 
 
 def test_an_address_of_ipv6_on_a_host_without_it_stops_the_start(monkeypatch):
@@ -72,14 +83,14 @@ def test_an_address_of_ipv6_on_a_host_without_it_stops_the_start(monkeypatch):
 
     monkeypatch.setattr(socket, "socket", WithoutIpv6)
     with pytest.raises(SettingsError, match="cannot listen on ::1:8470: Address family not supported"):
-        sockets.open_all(GatewaySettings(bind=("[::1]:8470",)), {})
+        sockets.open_all(GatewaySettings(bind=("[::1]:8470",)))
 
 
 def test_a_socket_made_elsewhere_is_adopted():
     """A child process finds the socket at descriptor 3 and names its address; LISTEN_PID is empty."""
     program = (
         "import os; from foliot_gateway.http import sockets as listen; from foliot_gateway.settings import GatewaySettings\n"
-        "adopted, made = listen.open_all(GatewaySettings(), os.environ)\n"
+        "adopted, made = listen.open_all(GatewaySettings())\n"
         "print(*[s.getsockname()[1] for s in adopted], len(made), os.get_inheritable(3))"
     )
     with socket.create_server(("127.0.0.1", 0)) as parents:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from foliot_gateway.state import trace_store
 from foliot_gateway.state.trace_store import Span, TraceStore, summarise, weigh
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -24,15 +25,14 @@ def span(number, *, parent=0, trace=TRACE, service="detector", start_ns=None, en
     )
 
 
-def store(**limits):
-    """An empty store, with small limits."""
-    return TraceStore(**({"traces": 10, "memory_bytes": 1 << 20, "spans_per_trace": 100} | limits))
+@pytest.fixture
+def kept():
+    """An empty store."""
+    return TraceStore()
 
 
-def test_spans_of_one_trace_come_out_by_their_start():
+def test_spans_of_one_trace_come_out_by_their_start(kept):
     """Arrival order does not matter: the child that arrives before its parent stands behind it."""
-    kept = store()
-
     kept.add([span(3, parent=1)], at_ns=1)
     kept.add([span(1)], at_ns=2)
     kept.add([span(2, parent=1)], at_ns=3)
@@ -42,18 +42,16 @@ def test_spans_of_one_trace_come_out_by_their_start():
     assert trace.summary.name == "work 1"
 
 
-def test_quiet_time_counts_from_the_last_new_span():
+def test_quiet_time_counts_from_the_last_new_span(kept):
     """A repeated span is no news, so it does not make a settled trace look busy."""
-    kept = store()
     kept.add([span(1)], at_ns=100)
     kept.add([span(1)], at_ns=900)
 
     assert kept.get(TRACE, now_ns=1_000).quiet_ns == 900
 
 
-def test_a_span_sent_twice_is_kept_once():
+def test_a_span_sent_twice_is_kept_once(kept):
     """An exporter that missed our answer sends its batch again; nothing is counted double."""
-    kept = store()
     assert kept.add([span(1), span(2, parent=1)], at_ns=1) == 0
     weight = kept.memory_bytes
     assert kept.add([span(1), span(2, parent=1)], at_ns=2) == 0
@@ -63,11 +61,9 @@ def test_a_span_sent_twice_is_kept_once():
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_of_two_accounts_of_a_root_the_first_witness_has_it(order):
+def test_of_two_accounts_of_a_root_the_first_witness_has_it(kept, order):
     """Probe and agent derive the same root span from a fault; the one that saw it first is kept in either order of arrival."""
     accounts = [span(1, service="probe", start_ns=500), span(1, service="agent", start_ns=700)]
-    kept = store()
-
     for index in order:
         kept.add([accounts[index]], at_ns=1)
 
@@ -75,9 +71,9 @@ def test_of_two_accounts_of_a_root_the_first_witness_has_it(order):
     assert weigh(accounts[0]) == kept.memory_bytes
 
 
-def test_the_trace_without_news_for_longest_goes_first():
+def test_the_trace_without_news_for_longest_goes_first(kept, monkeypatch):
     """Over the limit, a trace that still grows outlives one that was begun later and fell silent."""
-    kept = store(traces=2)
+    monkeypatch.setattr(trace_store, "MOST_TRACES", 2)
     kept.add([span(1, trace="a" * 32)], at_ns=1)
     kept.add([span(1, trace="b" * 32)], at_ns=2)
     kept.add([span(2, trace="a" * 32)], at_ns=3)
@@ -88,10 +84,10 @@ def test_the_trace_without_news_for_longest_goes_first():
     assert (kept.evicted, kept.span_count) == (1, 3)
 
 
-def test_memory_stays_within_its_bound_whatever_comes():
+def test_memory_stays_within_its_bound_whatever_comes(kept, monkeypatch):
     """A thousand traces of random size never take more than the limit, and the accounts add up."""
     dice = random.Random(3)
-    kept = store(traces=10_000, memory_bytes=200_000)
+    monkeypatch.setattr(trace_store, "MOST_BYTES", 200_000)
     for number in range(1_000):
         text = "x" * dice.randrange(5_000)
         kept.add([span(1, trace=f"{number:032x}", attributes={"text": text})], at_ns=number)
@@ -102,9 +98,9 @@ def test_memory_stays_within_its_bound_whatever_comes():
     assert kept.evicted == 1_000 - len(present) > 0
 
 
-def test_one_trace_cannot_push_out_the_others():
+def test_one_trace_cannot_push_out_the_others(kept, monkeypatch):
     """Spans over the limit of a trace are dropped and counted; its first ones and the other traces stay."""
-    kept = store(spans_per_trace=3)
+    monkeypatch.setattr(trace_store, "MOST_SPANS", 3)
     kept.add([span(1, trace="b" * 32)], at_ns=1)
     dropped = kept.add([span(number) for number in range(1, 8)], at_ns=2)
 
@@ -121,9 +117,8 @@ def test_weight_follows_what_a_span_carries():
     assert nested > plain + 1_000
 
 
-def test_recent_traces_are_newest_first():
+def test_recent_traces_are_newest_first(kept):
     """The list begins with the trace that began last."""
-    kept = store()
     for number in (2, 3, 1):
         kept.add([span(1, trace=f"{number:032x}", start_ns=number * 1_000)], at_ns=1)
 
@@ -145,6 +140,6 @@ def test_a_summary_names_the_root_and_covers_all_spans():
     assert (summary.start_ns, summary.duration_ns, summary.span_count, summary.errors) == (90, 210, 3, 1)
 
 
-def test_an_unknown_trace_is_none():
+def test_an_unknown_trace_is_none(kept):
     """Nothing is invented for an id that never came."""
-    assert store().get(TRACE, now_ns=0) is None
+    assert kept.get(TRACE, now_ns=0) is None

@@ -14,101 +14,101 @@ from foliot_gateway.http import metrics, problems, static_page
 from foliot_gateway.http.otlp_receiver import receive_traces
 from foliot_gateway.http.sse import get_stream, in_places
 from foliot_gateway.pace import Pace
+from foliot_gateway.state import queries
 from foliot_gateway.state.fleet import NodeView
 from foliot_gateway.state.path_table import PathView
-from foliot_gateway.state.queries import FEW_RECORDS, Health, Queries, QueryError
+from foliot_gateway.state.queries import FEW_RECORDS, Health, QueryError
 from foliot_gateway.state.records import MOST_RECORDS, CommandView
 from foliot_gateway.state.store import Store
 from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Trace, TraceSummary
 from foliot_schemas import ClockState, Event
 
-Answers = NamedDependency[Queries]
+Known = NamedDependency[Store]
 Limit = Annotated[int, Parameter(ge=1, le=MOST_RECORDS, description="At most so many")]
 Node = Annotated[str, Parameter(description="Only of this node")]
 
 
 @get("/api/v1/fleet", tags=["fleet"])
-async def get_fleet(queries: Answers) -> tuple[NodeView, ...]:
+async def get_fleet(store: Known) -> tuple[NodeView, ...]:
     """Every node and its NICs: link, whether their traffic was moved, counters."""
-    return await Pace().keep(queries.nodes())
+    return await Pace().keep(store.fleet.nodes())
 
 
 @get("/api/v1/paths", tags=["fleet"])
 async def get_paths(
-    queries: Answers,
+    store: Known,
     node: Node = "",
     nic: Annotated[str, Parameter(description="Only paths that begin or end at this NIC")] = "",
 ) -> tuple[PathView, ...]:
     """Every path: state, one-way delays, probes sent and received, whether traffic takes it."""
-    return await Pace().keep(queries.paths(node=node, nic=nic))
+    return await Pace().keep(store.fleet.paths(node=node, nic=nic))
 
 
 @get("/api/v1/clocks", tags=["fleet"])
-async def get_clocks(queries: Answers) -> tuple[ClockState, ...]:
+async def get_clocks(store: Known) -> tuple[ClockState, ...]:
     """What sync last said of each clock. Times are of the clock itself."""
-    return queries.clocks()
+    return store.fleet.clocks()
 
 
 @get("/api/v1/events", tags=["records"])
 async def get_events(
-    queries: Answers,
+    store: Known,
     limit: Limit = FEW_RECORDS,
     kind: Annotated[str, Parameter(description="Only of this kind: flap, path, and so on")] = "",
     since: Annotated[int, Parameter(description="Only of this reference time or later, in nanoseconds")] = 0,
 ) -> tuple[Event, ...]:
     """Events with their evidence, newest first."""
-    return queries.events(limit=limit, kind=kind, since_ns=since)
+    return queries.events(store, limit=limit, kind=kind, since_ns=since)
 
 
 @get("/api/v1/events/trace", tags=["traces"])
 async def get_trace_of_event(
-    queries: Answers,
+    store: Known,
     event: Annotated[str, Parameter(description="The event's id; percent-encode it, it may hold / > and #")],
 ) -> Trace:
     """The trace of the fault that an event belongs to."""
-    return queries.trace_of_event(event)
+    return queries.trace_of_event(store, event)
 
 
 @get("/api/v1/commands", tags=["records"])
 async def get_commands(
-    queries: Answers,
+    store: Known,
     limit: Limit = FEW_RECORDS,
     node: Node = "",
     fault: Annotated[str, Parameter(description="Only those that this fault led to, see `fault` of an event")] = "",
 ) -> tuple[CommandView, ...]:
     """Commands and armed moves with their outcomes, newest first."""
-    return queries.commands(limit=limit, node=node, fault=fault)
+    return store.records.commands(limit=limit, node=node, fault=fault)
 
 
 @get("/api/v1/traces", tags=["traces"])
-async def get_traces(queries: Answers, limit: Limit = FEW_RECORDS) -> tuple[TraceSummary, ...]:
+async def get_traces(store: Known, limit: Limit = FEW_RECORDS) -> tuple[TraceSummary, ...]:
     """The recent traces, newest first."""
-    return await Pace().keep(queries.traces(limit=limit))
+    return await Pace().keep(store.traces.recent(limit))
 
 
 @get("/api/v1/traces/{trace_id:str}", tags=["traces"])
-async def get_trace(queries: Answers, trace_id: Annotated[str, Parameter(description="32 hex digits")]) -> Trace:
+async def get_trace(store: Known, trace_id: Annotated[str, Parameter(description="32 hex digits")]) -> Trace:
     """A trace: its spans by their start, with the ids of their parents."""
-    return queries.trace(trace_id)
+    return queries.trace(store, trace_id)
 
 
 @get("/metrics", tags=["health"], media_type="text/plain; version=0.0.4")
-async def get_metrics(store: NamedDependency[Store]) -> bytes:
+async def get_metrics(store: Known) -> bytes:
     """What Prometheus scrapes."""
     return metrics.render(store, await Pace().keep(store.fleet.nodes()))
 
 
 @get("/healthz", tags=["health"])
-async def get_health(queries: Answers) -> Response[Health]:
+async def get_health(store: Known) -> Response[Health]:
     """200 while every part does its work, else 503; either way it says which part does not."""
-    health = queries.health()
+    health = queries.health(store)
     return Response(health, status_code=200 if health.healthy else 503)
 
 
 def make(store: Store, hub: Hub) -> Litestar:
     """The application that shows what is known, to those who ask and to those who follow."""
-    queries = Queries(store)
     return Litestar(
         route_handlers=[
             get_fleet,
@@ -128,7 +128,6 @@ def make(store: Store, hub: Hub) -> Litestar:
         ],
         dependencies={
             "store": Provide(lambda: store, sync_to_thread=False),
-            "queries": Provide(lambda: queries, sync_to_thread=False),
             "hub": Provide(lambda: hub, sync_to_thread=False),
         },
         exception_handlers={

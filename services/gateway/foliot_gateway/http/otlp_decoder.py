@@ -13,6 +13,7 @@ from typing import Any, get_args
 import msgspec
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from foliot_gateway.state.trace_store import Span, SpanEvent, SpanKind, SpanStatus
@@ -31,10 +32,6 @@ class OtlpError(ValueError):
     """The body is not what its headers promise."""
 
 
-class TooLargeError(ValueError):
-    """The body is larger than it may be, without its coding."""
-
-
 class Received(msgspec.Struct, frozen=True, kw_only=True):
     """The spans of a body."""
 
@@ -48,7 +45,7 @@ def inflate(body: bytes, coding: str, limit_bytes: int) -> bytes:
 
     Raises:
         OtlpError: another coding, or the body is not of this coding.
-        TooLargeError: it is larger than `limit_bytes`.
+        RequestEntityTooLarge: it is larger than `limit_bytes`.
     """
     match coding:
         case "" | "identity":
@@ -64,7 +61,7 @@ def inflate(body: bytes, coding: str, limit_bytes: int) -> bytes:
         case _:
             raise OtlpError(f"The content coding {coding!r} is not known here; use gzip, deflate or none.")
     if len(data) > limit_bytes:
-        raise TooLargeError
+        raise RequestEntityTooLarge
     return data
 
 
@@ -74,12 +71,10 @@ def from_protobuf(body: bytes) -> Received:
     Raises:
         OtlpError: it is no ExportTraceServiceRequest.
     """
-    request = ExportTraceServiceRequest()
     try:
-        request.ParseFromString(body)
+        return _received(ExportTraceServiceRequest.FromString(body))
     except DecodeError as error:
         raise OtlpError(f"The body is not a protobuf ExportTraceServiceRequest: {error}.") from error
-    return _received(request)
 
 
 def from_json(body: bytes) -> Received:

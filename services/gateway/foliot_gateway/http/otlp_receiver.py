@@ -33,7 +33,7 @@ async def receive_traces(request: Request[Any, Any, Any], store: NamedDependency
         coding = request.headers.get("content-encoding", "").strip().lower()
         data = otlp_decoder.inflate(await request.body(), coding, MOST_BYTES)
         received = otlp_decoder.from_json(data) if media_type == _JSON else otlp_decoder.from_protobuf(data)
-    except (RequestEntityTooLarge, otlp_decoder.TooLargeError) as error:
+    except RequestEntityTooLarge as error:
         too_large = f"The body is larger than {MOST_BYTES} bytes; send smaller batches."
         raise HTTPException(too_large, status_code=413) from error
     except otlp_decoder.OtlpError as error:

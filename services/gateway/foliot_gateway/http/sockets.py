@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 from foliot.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from foliot_gateway.settings import GatewaySettings
 
 _FIRST_FD = 3
 """SD_LISTEN_FDS_START of sd_listen_fds(3)."""
 
 
-def handed_over(environment: Mapping[str, str], pid: int) -> range:
+def handed_over() -> range:
     """The file descriptors handed over, by the protocol of sd_listen_fds(3).
 
     An empty ``LISTEN_PID`` means this process: a parent that does not know our process id before we run cannot name it.
@@ -30,11 +28,11 @@ def handed_over(environment: Mapping[str, str], pid: int) -> range:
         SettingsError: a variable is no number.
     """
     try:
-        count = int(environment.get("LISTEN_FDS") or 0)
-        meant = int(environment.get("LISTEN_PID") or pid)
+        count = int(os.environ.get("LISTEN_FDS") or 0)
+        meant = int(os.environ.get("LISTEN_PID") or os.getpid())
     except ValueError as error:
         raise SettingsError(f"LISTEN_FDS and LISTEN_PID must be numbers: {error}") from None
-    return range(_FIRST_FD, _FIRST_FD + (count if meant == pid else 0))
+    return range(_FIRST_FD, _FIRST_FD + (count if meant == os.getpid() else 0))
 
 
 def addresses(settings: GatewaySettings, *, activated: bool) -> tuple[tuple[str, int], ...]:
@@ -52,23 +50,18 @@ def rpc_addresses(settings: GatewaySettings) -> tuple[tuple[str, int], ...]:
     """The addresses of gRPC: its port on each host that HTTP is bound to, none if the port is 0.
 
     The library of gRPC makes its sockets itself, so that none can be handed over.
-
-    Raises:
-        SettingsError: an entry of ``bind`` is not ``host:port``.
     """
     hosts = dict.fromkeys(host for host, _ in addresses(settings, activated=False))
     return tuple((host, settings.grpc_port) for host in hosts) if settings.grpc_port else ()
 
 
-def open_all(
-    settings: GatewaySettings, environment: Mapping[str, str]
-) -> tuple[list[socket.socket], list[socket.socket]]:
+def open_all(settings: GatewaySettings) -> tuple[list[socket.socket], list[socket.socket]]:
     """All sockets to serve on: handed over, and made here.
 
     Raises:
         SettingsError: an address cannot be bound, or what was handed over is no stream socket.
     """
-    adopted = [_adopt(descriptor) for descriptor in handed_over(environment, os.getpid())]
+    adopted = [_adopt(descriptor) for descriptor in handed_over()]
     made = [_bind(host, port) for host, port in addresses(settings, activated=bool(adopted))]
     return adopted, made
 

@@ -24,10 +24,6 @@ _AT_ONCE: Final = 100
 _CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-class ConversionError(TypeError):
-    """A struct and its message do not fit together."""
-
-
 def make(struct: msgspec.Struct, new: Callable[..., Any]) -> Iterator[None]:
     """Makes the message of a struct, with the value of each field that is not None.
 
@@ -89,22 +85,19 @@ def fields_of(kind: type[msgspec.Struct]) -> Callable[[msgspec.Struct], dict[str
     """A function that turns a struct into the arguments of its message.
 
     Raises:
-        ConversionError: the message is not there, or lacks a field.
+        TypeError: the message lacks a field, or has an enum where the struct has any word.
+        KeyError: the message is not there, or one of its enums lacks a word.
     """
-    try:
-        descriptor = descriptors.message(kind.__name__).DESCRIPTOR
-    except KeyError as error:
-        raise ConversionError(f"foliot.v1 has no message {kind.__name__}") from error
+    descriptor = descriptors.message(kind.__name__).DESCRIPTOR
     converts: list[tuple[str, Convert]] = []
     for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
         of_message = descriptor.fields_by_name.get(field.name)
         if of_message is None:
-            raise ConversionError(f"the message {kind.__name__} has no field {field.name}")
+            raise TypeError(f"the message {kind.__name__} has no field {field.name}")
         converts.append((field.name, _converter(of_message, field.type)))
 
     def convert(struct: msgspec.Struct) -> dict[str, Any]:
-        said = ((name, change(value)) for name, change in converts if (value := getattr(struct, name)) is not None)
-        return dict(said)
+        return {name: change(value) for name, change in converts if (value := getattr(struct, name)) is not None}
 
     return convert
 
@@ -131,7 +124,7 @@ def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
         kinds = of.types if isinstance(of, msgspec.inspect.UnionType) else (of,)
         words = [word for kind in kinds if isinstance(kind, msgspec.inspect.LiteralType) for word in kind.values]
         if not words:
-            raise ConversionError(f"the field {field.full_name} is an enum, and its struct has any word there")
+            raise TypeError(f"the field {field.full_name} is an enum, and its struct has any word there")
         known = field.enum_type.values_by_name
         return {word: known[_enum_name(field.enum_type, str(word))].number for word in words}.__getitem__
     if field.message_type is not None:

@@ -15,22 +15,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 PACKAGE: Final = "foliot.v1"
 
 
-def _files() -> tuple[Any, ...]:
-    image = resources.files(__package__).joinpath(f"{PACKAGE}.binpb").read_bytes()
-    return tuple(descriptor_pb2.FileDescriptorSet.FromString(image).file)
-
-
-def _pool() -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    for file in FILES:
-        pool.Add(file)
-    return pool
-
-
-FILES: Final = _files()
+_IMAGE: Final = resources.files(__package__).joinpath(f"{PACKAGE}.binpb")
+FILES: Final = tuple(descriptor_pb2.FileDescriptorSet.FromString(_IMAGE.read_bytes()).file)
 """The files of the interface, with the comments of their source."""
-POOL: Final = _pool()
+POOL: Final = descriptor_pool.DescriptorPool()
 """The pool that reflection shows; the files of health and of reflection join it."""
+for _file in FILES:
+    POOL.Add(_file)
 
 
 @functools.cache

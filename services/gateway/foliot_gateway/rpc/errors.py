@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import grpc
+import structlog
 from google.rpc import error_details_pb2, status_pb2
 
 from foliot_gateway.state.queries import BusyError, NotFoundError, QueryError, WrongQueryError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+log = structlog.get_logger()
 
 _DETAILS = "grpc-status-details-bin"
 """The key under which clients look for a google.rpc.Status."""
@@ -17,15 +24,21 @@ _CODES: dict[type[QueryError], Any] = {
     WrongQueryError: grpc.StatusCode.INVALID_ARGUMENT,
     BusyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-FAILED = "The gateway failed on this request; its log says why."
 
 
-async def refuse(context: Any, error: QueryError) -> None:
-    """Ends a request with the error's status, sentence and reason."""
-    code = _CODES[type(error)]
-    trailing: tuple[tuple[str, bytes], ...] = ()
-    if error.reason:
-        status = status_pb2.Status(code=code.value[0], message=str(error))
-        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=_DOMAIN))
-        trailing = ((_DETAILS, status.SerializeToString()),)
-    await context.abort(code, str(error), trailing)
+@contextlib.asynccontextmanager
+async def refusing(method: str, context: Any) -> AsyncIterator[None]:
+    """Lets errors inside end their own request alone."""
+    try:
+        yield
+    except QueryError as error:
+        code = _CODES[type(error)]
+        trailing: tuple[tuple[str, bytes], ...] = ()
+        if error.reason:
+            status = status_pb2.Status(code=code.value[0], message=str(error))
+            status.details.add().Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=_DOMAIN))
+            trailing = ((_DETAILS, status.SerializeToString()),)
+        await context.abort(code, str(error), trailing)
+    except Exception:  # the caller is told nothing of it
+        log.exception("request_failed", method=method)
+        await context.abort(grpc.StatusCode.INTERNAL, "The gateway failed on this request; its log says why.")

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from foliot_gateway.state import queries
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
-    from foliot_gateway.state.queries import Queries
+    from foliot_gateway.state.store import Store
     from foliot_gateway.state.subscription import Hub
 
 _Status = health_pb2.HealthCheckResponse
@@ -25,13 +27,11 @@ class Health:
     """The service.
 
     Parameters:
-        queries: answers how the gateway is.
-        hub: tells when that may have changed.
         names: services that are as healthy as the gateway. The empty name is the gateway.
     """
 
-    def __init__(self, queries: Queries, hub: Hub, names: Iterable[str]) -> None:
-        self._queries = queries
+    def __init__(self, store: Store, hub: Hub, names: Iterable[str]) -> None:
+        self._store = store
         self._hub = hub
         self._names = frozenset(("", *names))
 
@@ -60,4 +60,4 @@ class Health:
     def _status(self, name: str) -> Any:
         if name not in self._names:
             return _Status.SERVICE_UNKNOWN
-        return _Status.SERVING if self._queries.health().healthy else _Status.NOT_SERVING
+        return _Status.SERVING if queries.health(self._store).healthy else _Status.NOT_SERVING

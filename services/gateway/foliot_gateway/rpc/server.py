@@ -8,20 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from foliot.settings import SettingsError
-from foliot_gateway.rpc import descriptors, health, reflection
-from foliot_gateway.rpc.services import Services
+from foliot_gateway.rpc import descriptors, health, reflection, services
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from foliot_gateway.state.queries import Queries
+    from foliot_gateway.state.store import Store
     from foliot_gateway.state.subscription import Hub
-
-log = structlog.get_logger()
 
 _REQUEST_BYTES: Final = 64 * 1024
 """The longest id has 4,096 characters, and a request has two names."""
@@ -35,60 +31,37 @@ _IDLE_MS: Final = 300_000
 """A connection without a request for so long is closed; a client opens another when it asks again."""
 
 
-class Server:
-    """The server, until it is stopped.
+async def start(store: Store, hub: Hub, addresses: Iterable[tuple[str, int]]) -> Any:
+    """A server that listens on each host and port. Close the hub before you stop it, as its readers have no end of their own.
 
-    Parameters:
-        queries: answers questions.
-        hub: tells changes. Close it before `stop`, as its readers have no end of their own.
-        readers: the most live readers that there may be.
+    Raises:
+        SettingsError: an address cannot be bound.
     """
-
-    def __init__(self, queries: Queries, hub: Hub, readers: int) -> None:
-        self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=2 * readers + _QUESTIONS,
-            options=(
-                ("grpc.max_receive_message_length", _REQUEST_BYTES),
-                ("grpc.max_send_message_length", -1),  # a trace is one message; how large, its most spans say
-                ("grpc.max_metadata_size", _METADATA_BYTES),
-                ("grpc.max_concurrent_streams", readers + _QUESTIONS),
-                ("grpc.keepalive_time_ms", _PING_MS),
-                ("grpc.keepalive_timeout_ms", _PONG_MS),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.max_pings_without_data", 0),
-                ("grpc.max_connection_idle_ms", _IDLE_MS),
-                ("grpc.so_reuseport", 0),  # else two gateways would share a port, each with its own picture
-            ),
-        )
-        handlers = (*Services(queries, hub).handlers(), *reflection.handlers(health_pb2.DESCRIPTOR))
-        self._server.add_generic_rpc_handlers(handlers)
-        health_pb2_grpc.add_HealthServicer_to_server(health.Health(queries, hub, descriptors.services()), self._server)
-
-    async def start(self, addresses: Iterable[tuple[str, int]]) -> list[int]:
-        """Listens on each host and port, and returns the ports.
-
-        Raises:
-            SettingsError: an address cannot be bound.
-        """
+    readers = store.settings.streams
+    server = grpc.aio.server(
+        maximum_concurrent_rpcs=2 * readers + _QUESTIONS,
+        options=(
+            ("grpc.max_receive_message_length", _REQUEST_BYTES),
+            ("grpc.max_send_message_length", -1),  # a trace is one message; how large, its most spans say
+            ("grpc.max_metadata_size", _METADATA_BYTES),
+            ("grpc.max_concurrent_streams", readers + _QUESTIONS),
+            ("grpc.keepalive_time_ms", _PING_MS),
+            ("grpc.keepalive_timeout_ms", _PONG_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ("grpc.so_reuseport", 0),  # else two gateways would share a port, each with its own picture
+        ),
+    )
+    server.add_generic_rpc_handlers((*services.handlers(store, hub), *reflection.handlers(health_pb2.DESCRIPTOR)))
+    health_pb2_grpc.add_HealthServicer_to_server(health.Health(store, hub, descriptors.services()), server)
+    for host, port in addresses:
         try:
-            ports = [self._bind(host, port) for host, port in addresses]
-        except SettingsError:
-            await self._server.stop(None)
-            raise
-        await self._server.start()
-        return ports
-
-    async def stop(self, grace_s: float) -> None:
-        """Takes no more requests, and ends those under way when the time is over."""
-        await self._server.stop(grace_s)
-
-    def _bind(self, host: str, port: int) -> int:
-        try:
-            bound: Any = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        except RuntimeError:
-            bound = 0
-        if not bound:
+            server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            await server.stop(None)
             raise SettingsError(
                 f"gateway: gRPC cannot listen on {host}:{port}; gateway.grpc_port is another port, or 0 for none"
-            )
-        return int(bound)
+            ) from error
+    await server.start()
+    return server

@@ -1,7 +1,6 @@
 """The services of ``foliot.v1``: each method passes a question on, and turns the answer into messages.
 
-A large answer is made in steps, and the loop turns between two of them: it also serves HTTP and hears the bus. A thread
-would be no help: protobuf lets no other run while it makes a message.
+A large answer is made in steps. A thread would be no help: protobuf lets no other run while it makes a message.
 """
 
 from __future__ import annotations
@@ -11,32 +10,30 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import structlog
 from google.protobuf.message import DecodeError
 
 from foliot_gateway.pace import Pace
 from foliot_gateway.rpc import descriptors
 from foliot_gateway.rpc.conversion import fields_of, into, make
-from foliot_gateway.rpc.errors import FAILED, refuse
+from foliot_gateway.rpc.errors import refusing
+from foliot_gateway.state import queries
 from foliot_gateway.state.fleet import NodeView
 from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
 from foliot_gateway.state.path_table import PathView
-from foliot_gateway.state.queries import FEW_RECORDS, Health, QueryError, WrongQueryError
-from foliot_gateway.state.records import CommandView
+from foliot_gateway.state.queries import FEW_RECORDS, Health, WrongQueryError
+from foliot_gateway.state.records import MOST_RECORDS, CommandView
 from foliot_gateway.state.trace_store import Trace, TraceSummary
 from foliot_schemas import ClockState, Event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     import msgspec
 
-    from foliot_gateway.state.queries import Queries
+    from foliot_gateway.state.store import Store
     from foliot_gateway.state.subscription import Hub
 
     Ask = Callable[[Any], Iterable[msgspec.Struct]]
-
-log = structlog.get_logger()
 
 _SLICE_BYTES = 256 * 1024
 """Most bytes of one message: a sixteenth of what clients take by default."""
@@ -50,57 +47,46 @@ SERVED: tuple[type[msgspec.Struct], ...] = (
 """Structs that answers consist of."""
 
 
-class Services:
-    """All methods, as generic handlers.
+def handlers(store: Store, hub: Hub) -> tuple[Any, ...]:
+    """A generic handler for each service of the interface.
 
-    Parameters:
-        queries: answers questions.
-        hub: tells changes.
+    Raises:
+        TypeError, KeyError: a struct and its message do not fit together, or the interface has a method without code here.
     """
+    for kind in SERVED:
+        fields_of(kind)
+    fleet, records = store.fleet, store.records
+    lists: dict[str, Ask] = {
+        "ListNodes": lambda _: fleet.nodes(),
+        "ListPaths": lambda asked: fleet.paths(node=asked.node, nic=asked.nic),
+        "ListClocks": lambda _: fleet.clocks(),
+        "ListEvents": lambda asked: queries.events(
+            store, limit=_limit(asked), kind=asked.kind, since_ns=asked.since_ns
+        ),
+        "ListCommands": lambda asked: records.commands(limit=_limit(asked), node=asked.node, fault=asked.fault),
+        "ListTraces": lambda asked: store.traces.recent(_limit(asked)),
+    }
+    single: dict[str, Callable[[Any], msgspec.Struct]] = {
+        "GetTrace": lambda asked: queries.trace(store, asked.trace_id),
+        "GetTraceOfEvent": lambda asked: queries.trace_of_event(store, asked.event),
+        "GetHealth": lambda _: queries.health(store),
+    }
 
-    def __init__(self, queries: Queries, hub: Hub) -> None:
-        self._queries = queries
-        self._hub = hub
-
-    def handlers(self) -> tuple[Any, ...]:
-        """A handler for each service of the interface.
-
-        Raises:
-            ConversionError: a struct has a field that its message lacks.
-            KeyError: the interface has a method without code here.
-        """
-        for kind in SERVED:
-            fields_of(kind)
-        queries = self._queries
-        lists: dict[str, Ask] = {
-            "ListNodes": lambda _: queries.nodes(),
-            "ListPaths": lambda asked: queries.paths(node=asked.node, nic=asked.nic),
-            "ListClocks": lambda _: queries.clocks(),
-            "ListEvents": lambda asked: queries.events(limit=_limit(asked), kind=asked.kind, since_ns=asked.since_ns),
-            "ListCommands": lambda asked: queries.commands(limit=_limit(asked), node=asked.node, fault=asked.fault),
-            "ListTraces": lambda asked: queries.traces(limit=_limit(asked)),
-        }
-        single: dict[str, Callable[[Any], msgspec.Struct]] = {
-            "GetTrace": lambda asked: queries.trace(asked.trace_id),
-            "GetTraceOfEvent": lambda asked: queries.trace_of_event(asked.event),
-            "GetHealth": lambda _: queries.health(),
-        }
-        made = {name: _in_slices(name, ask) for name, ask in lists.items()}
-        made |= {name: _at_once(name, ask) for name, ask in single.items()}
-        made["Watch"] = _streamed("Watch", self._watch)
-        return tuple(
-            grpc.method_handlers_generic_handler(name, {method.name: made[method.name] for method in service.methods})
-            for name, service in descriptors.services().items()
-        )
-
-    async def _watch(self, asked: Any) -> AsyncGenerator[bytes]:
-        with self._hub.place():
-            async with contextlib.aclosing(self._hub.follow(asked.after)) as following:
+    async def watch(asked: Any) -> AsyncGenerator[bytes]:
+        with hub.place():
+            async with contextlib.aclosing(hub.follow(asked.after)) as following:
                 async for changes in following:
-                    for change in changes:
-                        for part in parts(change):
-                            yield part.encoded(_encode)
-                            await asyncio.sleep(0)  # a reader may take one after the other without a pause
+                    for part in (part for change in changes for part in parts(change)):
+                        yield part.encoded(_encode)
+                        await asyncio.sleep(0)  # a reader may take one after the other without a pause
+
+    made = {name: _in_slices(name, ask) for name, ask in lists.items()}
+    made |= {name: _at_once(name, ask) for name, ask in single.items()}
+    made["Watch"] = _streamed("Watch", watch)
+    return tuple(
+        grpc.method_handlers_generic_handler(name, {method.name: made[method.name] for method in service.methods})
+        for name, service in descriptors.services().items()
+    )
 
 
 def parts(change: Change) -> tuple[Change, ...]:
@@ -158,7 +144,7 @@ async def _encoded(message: Any) -> bytes:
 
 def _streamed(method: str, answer: Callable[[Any], AsyncGenerator[bytes]]) -> Any:
     async def handle(asked: bytes, context: Any) -> AsyncGenerator[bytes]:
-        async with _refusing(method, context), contextlib.aclosing(answer(_read(method, asked))) as parts:
+        async with refusing(method, context), contextlib.aclosing(answer(_read(method, asked))) as parts:
             async for part in parts:
                 yield part
 
@@ -170,25 +156,13 @@ def _at_once(method: str, ask: Callable[[Any], msgspec.Struct]) -> Any:
     (field,) = response.DESCRIPTOR.fields
 
     async def handle(asked: bytes, context: Any) -> bytes:
-        async with _refusing(method, context):
+        async with refusing(method, context):
             said = response()
             await Pace().keep(make(ask(_read(method, asked)), into(getattr(said, field.name))))
             return await _encoded(said)
         raise AssertionError("a refusal ends the request")
 
     return grpc.unary_unary_rpc_method_handler(handle)
-
-
-@contextlib.asynccontextmanager
-async def _refusing(method: str, context: Any) -> AsyncIterator[None]:
-    """Lets errors inside end their own request alone, with a status and a sentence."""
-    try:
-        yield
-    except QueryError as error:
-        await refuse(context, error)
-    except Exception:  # the caller is told nothing of it
-        log.exception("request_failed", method=method)
-        await context.abort(grpc.StatusCode.INTERNAL, FAILED)
 
 
 def _read(method: str, asked: bytes) -> Any:
@@ -206,4 +180,6 @@ def _read(method: str, asked: bytes) -> Any:
 
 def _limit(asked: Any) -> int:
     limit: int = asked.limit if asked.HasField("limit") else FEW_RECORDS
+    if not 1 <= limit <= MOST_RECORDS:
+        raise WrongQueryError(f"The limit is from 1 to {MOST_RECORDS}, not {limit}.")
     return limit

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from foliot_schemas.names import node_of, rail_of
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot_schemas import Node
+    from foliot_schemas import Nic, Node
     from foliot_schemas.names import Path
 
 MOST_STRANGERS = 4_096
@@ -25,30 +23,18 @@ class CardinalityLimit:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-
-    def knows_nic(self, nic: str) -> bool:
-        """Whether the inventory has a NIC."""
-        return self.knows_rail(node_of(nic), rail_of(nic))
-
-    def knows_rail(self, node: str, rail: str) -> bool:
-        """Whether a node has a NIC on a rail."""
-        return self.entropies(node, rail) >= 0
+        self.nics: dict[str, Nic] = {}
+        """Those of all nodes."""
 
     def knows_clock(self, clock: str) -> bool:
         """Whether a clock is a node's own, or one of a NIC, which is named after its node with something behind it."""
-        return clock in self.nodes or any(clock == nic.clock for node in self.nodes.values() for nic in node.nics)
+        return clock in self.nodes or any(clock == nic.clock for nic in self.nics.values())
 
     def knows_path(self, path: Path) -> bool:
         """Whether both ends have a NIC with this entropy."""
-        ends = (path.source, path.destination)
-        return path.entropy < min(self.entropies(node_of(nic), rail_of(nic)) for nic in ends)
+        ends = (self.nics.get(path.source), self.nics.get(path.destination))
+        return all(nic is not None and path.entropy < len(nic.entropies) for nic in ends)
 
     def has_for(self, key: object, table: Mapping[Any, Any]) -> bool:
         """Whether a table has an entry or can take one that the inventory does not name."""
         return key in table or len(table) < MOST_STRANGERS
-
-    def entropies(self, node: str, rail: str) -> int:
-        """How many entropies a node's NIC on a rail has; -1: there is no such NIC."""
-        record = self.nodes.get(node)
-        nics = () if record is None else record.nics
-        return next((len(nic.entropies) for nic in nics if nic.rail == rail), -1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from foliot.text.messages import happened_ns
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
 from foliot_gateway.state.nic_condition import Condition, Tile, judge
 from foliot_gateway.state.path_table import PathTable, PathView
@@ -18,7 +19,7 @@ from foliot_schemas.names import node_of, parse_path, rail_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from foliot_schemas import ClockState, DelayBatch, Event, Nic, Node, NodePaths, Outcome, PortState
+    from foliot_schemas import ClockState, Event, Node, NodePaths, Outcome, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -65,7 +66,7 @@ class Fleet:
     def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
         self._limit = CardinalityLimit()
-        self._nodes = self._limit.nodes
+        self._nodes, self._nics = self._limit.nodes, self._limit.nics
         self._ports: dict[str, PortState] = {}
         self._ports_of: dict[str, set[str]] = {}
         """Per node, its NICs among those."""
@@ -78,28 +79,30 @@ class Fleet:
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
         self._paths = PathTable(self._limit)
-
-    # -- in -----------------------------------------------------------------------------------------------------------
+        self.fold_delays = self._paths.fold
 
     def fold_node(self, name: str, node: Node | None) -> None:
         """Takes a node's inventory record; None: it has left."""
+        self._touched |= self._nics_of(name)
         before = self._nodes.pop(name, None)
+        gone = () if before is None else before.nics
+        for nic in gone:
+            del self._nics[nic.name]
         if node is not None:
             self._nodes[name] = node
-        self._touched |= {nic.name for each in (before, node) if each is not None for nic in each.nics}
-        if node is None:
-            self._forget(name, before)
+            self._nics |= {nic.name: nic for nic in node.nics}
+            self._touched |= self._nics_of(name)
+        else:
+            self._forget(name, {nic.clock for nic in gone})
         self._paths.look_up_anew()
 
-    def _forget(self, name: str, record: Node | None) -> None:
-        """Forgets a node that has left: if it comes back, it begins anew."""
-        ports = self._ports_of.pop(name, set())
-        self._touched |= ports
-        for nic in ports:
+    def _forget(self, name: str, clocks: set[str]) -> None:
+        """Forgets a node that has left, and its NICs' clocks: if it comes back, it begins anew."""
+        for nic in self._ports_of.pop(name, set()):
             del self._ports[nic]
             self._losing.pop(nic, None)
         self._dead.pop(name, None)
-        for clock in {name, *(nic.clock for nic in (() if record is None else record.nics))}:
+        for clock in {name, *clocks}:
             if not self._limit.knows_clock(clock):
                 self._clocks.pop(clock, None)
         self._touched |= self._ways.forget(name)
@@ -107,7 +110,7 @@ class Fleet:
     def fold_port(self, port: PortState) -> None:
         """Takes the state of a NIC's port. One sent at once on a change has no counters: the last ones stand."""
         known = self._ports.get(port.nic)
-        if not self._limit.has_for(port.nic, self._ports) and not self._limit.knows_nic(port.nic):
+        if not self._limit.has_for(port.nic, self._ports) and port.nic not in self._nics:
             return
         if known is not None and not port.counters:
             port = msgspec.structs.replace(port, counters=known.counters)
@@ -115,14 +118,6 @@ class Fleet:
             self._touched.add(port.nic)
         self._ports[port.nic] = port
         self._ports_of.setdefault(port.node, set()).add(port.nic)
-
-    def fold_delays(self, batch: DelayBatch) -> None:
-        """Takes the delays that one node saw.
-
-        Raises:
-            ValueError: the batch does not fit together.
-        """
-        self._paths.fold(batch)
 
     def fold_clock(self, state: ClockState) -> None:
         """Takes the word of sync on a clock."""
@@ -143,7 +138,7 @@ class Fleet:
         if event.kind == "path":
             if self._paths.judge(event.who, event.state, at_ns):
                 self._touched |= set(parse_path(event.who)[:2])
-        elif event.kind == "nic" and self._limit.knows_nic(event.who):
+        elif event.kind == "nic" and event.who in self._nics:
             if at_ns >= self._losing.get(event.who, (0, ""))[0]:
                 self._losing[event.who] = at_ns, losing(event) if event.state == "lossy" else ""
                 self._touched.add(event.who)
@@ -154,9 +149,7 @@ class Fleet:
         """Takes an agent's report of its routes; an older report never overrides a newer one."""
         if outcome.status not in {"done", "already"}:
             return
-        self._touched |= self._ways.report(outcome, min(reported_ns(outcome), self._now_ns()))
-
-    # -- out ----------------------------------------------------------------------------------------------------------
+        self._touched |= self._ways.report(outcome, min(happened_ns(outcome), self._now_ns()))
 
     def nodes(self) -> Iterator[NodeView]:
         """Every node by name, from the inventory or from its ports, each as it is when it is taken.
@@ -165,7 +158,7 @@ class Fleet:
         """
         for name in sorted(self._nodes.keys() | self._ports_of.keys()):
             if name in self._nodes or name in self._ports_of:
-                yield self._node(name)
+                yield NodeView(node=name, nics=tuple(self._nic(nic) for nic in sorted(self._nics_of(name))))
 
     def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
         """Every path, as `PathTable.views` has it."""
@@ -179,9 +172,7 @@ class Fleet:
     def changed_tiles(self) -> dict[str, Tile | None]:
         """By name, the NICs that may look different since the last call; None: it is gone."""
         touched, self._touched = self._touched, set()
-        return {nic: self._tile(nic) if self._is_there(nic) else None for nic in touched}
-
-    # -- inside -------------------------------------------------------------------------------------------------------
+        return {nic: self._tile(nic) if nic in self._ports or nic in self._nics else None for nic in touched}
 
     def _fold_probe(self, node: str, at_ns: int, *, dead: bool) -> None:
         if at_ns < self._dead.get(node, (0, False))[0]:
@@ -189,13 +180,12 @@ class Fleet:
         if node not in self._nodes and not self._limit.has_for(node, self._dead):
             return
         self._dead[node] = at_ns, dead
-        described = self._nodes.get(node)
-        self._touched |= {nic.name for nic in described.nics} if described is not None else set()
-        self._touched |= self._ports_of.get(node, set())
+        self._touched |= self._nics_of(node)
 
-    def _is_there(self, nic: str) -> bool:
-        described = self._nodes.get(node_of(nic))
-        return nic in self._ports or (described is not None and any(each.name == nic for each in described.nics))
+    def _nics_of(self, node: str) -> set[str]:
+        record = self._nodes.get(node)
+        described = () if record is None else record.nics
+        return {nic.name for nic in described} | self._ports_of.get(node, set())
 
     def _tile(self, nic: str) -> Tile:
         node, rail = node_of(nic), rail_of(nic)
@@ -209,14 +199,8 @@ class Fleet:
         )
         return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=moved, why=why)
 
-    def _node(self, name: str) -> NodeView:
-        node = self._nodes.get(name)
-        described = {nic.name: nic for nic in node.nics} if node is not None else {}
-        nics = sorted(described.keys() | self._ports_of.get(name, set()))
-        return NodeView(node=name, nics=tuple(self._nic(nic, described.get(nic)) for nic in nics))
-
-    def _nic(self, nic: str, described: Nic | None) -> NicView:
-        port, tile = self._ports.get(nic), self._tile(nic)
+    def _nic(self, nic: str) -> NicView:
+        port, described, tile = self._ports.get(nic), self._nics.get(nic), self._tile(nic)
         return NicView(
             nic=nic,
             rail=tile.rail,
@@ -234,11 +218,6 @@ class Fleet:
             address="" if described is None else described.address,
             service_address="" if described is None else described.service_address,
         )
-
-
-def reported_ns(outcome: Outcome) -> int:
-    """The latest time inside an outcome."""
-    return max(outcome.started_ns, outcome.moved_ns, outcome.confirmed_ns)
 
 
 def _state(port: PortState | None) -> NicState:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MOST_DIGITS = 20
 """Most digits of a number of events; Python converts none of more than 4,300."""
+MOST_EVENTS = 1_000
+"""Events kept for readers that come back."""
 _FIRST = 200
 """Events for a page that has none yet."""
 
@@ -130,21 +132,14 @@ class Board:
 
 
 class Journal:
-    """The newest events by number.
+    """The newest events by number. It begins when the past has been read: before, nobody could say what a reader has missed."""
 
-    It begins when the past has been read: before, nobody could say what a reader has missed.
-
-    Parameters:
-        limit: how many events are kept.
-        run: tells this journal's numbers from those of an earlier process, which mean nothing here.
-    """
-
-    def __init__(self, limit: int = 1_000, run: str = "") -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self.last = 0
         """Number of the newest event."""
-        self._run = run or secrets.token_hex(4)
-        self._changes: deque[Change] = deque(maxlen=limit)
+        self._run = secrets.token_hex(4)
+        """Tells these numbers from those of an earlier process, which mean nothing here."""
+        self._changes: deque[Change] = deque(maxlen=MOST_EVENTS)
         self.is_open = False
         """The events before the start have been read from the streams."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -70,11 +70,7 @@ class PathView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PathTable:
-    """All `DelayBatch` messages, folded.
-
-    Parameters:
-        limit: says for which paths there is room.
-    """
+    """All `DelayBatch` messages, folded."""
 
     def __init__(self, limit: CardinalityLimit) -> None:
         self._limit = limit
@@ -89,9 +85,6 @@ class PathTable:
         """Paths that the detector says are silent or lossy. A receiver's word alone is a claim: it may be its own
         trouble."""
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
     def fold(self, batch: DelayBatch) -> None:
         """Takes the delays that one node saw.
 
@@ -101,18 +94,15 @@ class PathTable:
         rows = batch.rows()
         table = self._index(batch)[rows["path"]]
         rows, table = rows[table != _NO_ROOM], table[table != _NO_ROOM]
-        witness = rows["witness"]
-        source = witness == Witness.SOURCE
-        self._last["sent"][table[source]] = rows["sent"][source]
-        self._last["sent_at_ns"][table[source]] = batch.at_ns
-        self._fold_heard(table[~source], rows[~source], batch.at_ns)
-
-    def _fold_heard(self, table: NDArray[np.intp], rows: NDArray[Any], at_ns: int) -> None:
-        last = self._last
+        last, source = self._last, rows["witness"] == Witness.SOURCE
+        last["sent"][table[source]] = rows["sent"][source]
+        last["sent_at_ns"][table[source]] = batch.at_ns
+        # The rest is what the destination heard.
+        rows, table = rows[~source], table[~source]
         witness = rows["witness"]
         counted = (witness == Witness.DESTINATION) | (witness == Witness.FELL_SILENT)
         last["received"][table[counted]] = rows["received"][counted]
-        last["received_at_ns"][table[counted]] = at_ns
+        last["received_at_ns"][table[counted]] = batch.at_ns
         last["heard_ns"][table] = np.maximum(last["heard_ns"][table], rows["last_ns"])
         measured = rows["received"] > 0
         for column in ("least_ns", "median_ns", "p99_ns"):

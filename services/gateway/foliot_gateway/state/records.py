@@ -1,12 +1,12 @@
 """The newest events, and the newest commands with what became of them. The streams keep the rest."""
 
 from collections import Counter
-from collections.abc import Callable
+from operator import attrgetter
 from typing import Literal, TypeVar
 
 import msgspec
 
-from foliot_gateway.state.fleet import reported_ns
+from foliot.text.messages import happened_ns
 from foliot_schemas import Command, Event, Outcome, OutcomeStatus, Verb, event_kinds, orders
 
 MOST_RECORDS = 10_000
@@ -19,7 +19,7 @@ _SLACK = 8
 """Old records are let go an eighth of the limit at a time, so that the sort they need is paid once for many."""
 
 Key = TypeVar("Key")
-Record = TypeVar("Record")
+_at = attrgetter("at_ns")
 
 
 class CommandView(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +40,9 @@ class CommandView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """The newest events and commands.
+    """The newest events and commands."""
 
-    Parameters:
-        limit: how many events are kept, and how many commands with all outcomes of each.
-    """
-
-    def __init__(self, limit: int = MOST_RECORDS) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._events: dict[str, Event] = {}
         self._commands: dict[tuple[str, str], CommandView] = {}
         """By the command's id and its node: nodes that move by themselves for one fault give their moves one id."""
@@ -65,7 +60,7 @@ class Records:
             return False
         self._events[event.id] = event
         self.event_counts[OTHER if event_kinds.find(event.kind) is None else event.kind] += 1
-        _let_go(self._events, self._limit, _at)
+        _let_go(self._events)
         return True
 
     def add_command(self, command: Command) -> bool:
@@ -106,7 +101,7 @@ class Records:
         return tuple(sorted(chosen, key=_at, reverse=True)[:limit])
 
     def _join(self, command_id: str, command: Command | None, outcomes: tuple[Outcome, ...]) -> None:
-        outcomes = tuple(sorted(outcomes, key=reported_ns))
+        outcomes = tuple(sorted(outcomes, key=happened_ns))
         said: Command | Outcome = outcomes[-1] if command is None else command
         self._commands[command_id, said.node] = CommandView(
             id=command_id,
@@ -119,19 +114,15 @@ class Records:
             command=command,
             outcomes=outcomes,
         )
-        _let_go(self._commands, self._limit, _at)
-
-
-def _at(record: Event | CommandView) -> int:
-    return record.at_ns
+        _let_go(self._commands)
 
 
 def _counted(verb: str) -> str:
     return OTHER if orders.find(verb) is None else verb
 
 
-def _let_go(records: dict[Key, Record], limit: int, at: Callable[[Record], int]) -> None:
-    if len(records) > limit:
-        kept = max(1, limit - limit // _SLACK)
-        for record_id in sorted(records, key=lambda each: at(records[each]))[:-kept]:
-            del records[record_id]
+def _let_go(records: dict[Key, Event] | dict[Key, CommandView]) -> None:
+    if len(records) > MOST_RECORDS:
+        kept = MOST_RECORDS - MOST_RECORDS // _SLACK
+        for key in sorted(records, key=lambda each: records[each].at_ns)[:-kept]:
+            del records[key]

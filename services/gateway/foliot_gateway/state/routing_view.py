@@ -15,14 +15,12 @@ if TYPE_CHECKING:
 
 _Address = tuple[str, str]
 """A service address: its node and its rail."""
+_NOTHING = NodePaths(node="", lease_revision=0)
+"""What is wanted of a node where nothing is."""
 
 
 class RoutingView:
-    """The ways in force. A method that takes a message returns the NICs whose traffic it may have moved.
-
-    Parameters:
-        limit: says for which ways there is room.
-    """
+    """The ways in force. A method that takes a message returns the NICs whose traffic it may have moved."""
 
     def __init__(self, limit: CardinalityLimit) -> None:
         self._limit = limit
@@ -33,44 +31,38 @@ class RoutingView:
         """Per node and rail: when its agent last reported of it, and whether its traffic is away."""
         self._reported: dict[str, dict[_Address, tuple[int, Placement]]] = {}
         """Per node and service address: when its agent last reported of it, and the way in force."""
-        self._out: dict[str, _Tally] = {}
-        self._into: dict[str, _Tally] = {}
-        """Per NIC: the service addresses that its traffic goes to, or that traffic to it comes from."""
+        self._out: dict[str, dict[str, bool]] = {}
+        self._into: dict[str, dict[str, bool]] = {}
+        """Per NIC: the NICs that its traffic goes to, or that traffic to it comes from; and whether another rail carries it."""
 
     def want(self, node: str, wanted: NodePaths | None) -> set[str]:
         """Takes the ways that the remediator wants in force on a node."""
         if wanted is not None and node not in self._limit.nodes and not self._limit.has_for(node, self._wanted):
             return set()
-        before = self._wanted.pop(node, None)
+        before, now = self._wanted.pop(node, _NOTHING), wanted or _NOTHING
         if wanted is not None:
             self._wanted[node] = wanted
-        reported = self._reported.get(node, {})
-        olds = _by_address(() if before is None else before.placements)
-        news = _by_address(() if wanted is None else wanted.placements)
-        touched = {
-            nic
-            for address in (olds.keys() | news.keys()) - reported.keys()
-            for nic in self._count(node, address, news.get(address))
-        }
-        rails = {rail for each in (before, wanted) if each is not None for rail in each.away}
-        return touched | {nic_name(node, rail) for rail in rails}
+        olds, news = _by_address(before.placements), _by_address(now.placements)
+        unreported = (olds.keys() | news.keys()) - self._reported.get(node, {}).keys()
+        touched = {nic for address in unreported for nic in self._count(node, address, news.get(address))}
+        return touched | {nic_name(node, rail) for rail in (*before.away, *now.away)}
 
     def report(self, outcome: Outcome, at_ns: int) -> set[str]:
         """Takes the ways that an agent has put in force; an older report never overrides a newer one."""
         touched: set[str] = set()
         for rails, is_away in ((outcome.away, True), (outcome.back, False)):
             for rail in rails:
-                if not self._limit.has_for((outcome.node, rail), self._away) and not self._limit.knows_rail(
-                    outcome.node, rail
-                ):
+                own, nic = (outcome.node, rail), nic_name(outcome.node, rail)
+                if not self._limit.has_for(own, self._away) and nic not in self._limit.nics:
                     continue
-                if at_ns >= self._away.get((outcome.node, rail), (0, False))[0]:
-                    self._away[outcome.node, rail] = at_ns, is_away
-                    touched.add(nic_name(outcome.node, rail))
+                if at_ns >= self._away.get(own, (0, False))[0]:
+                    self._away[own] = at_ns, is_away
+                    touched.add(nic)
         reported = self._reported.get(outcome.node, {})
         for address, placement in _by_address(outcome.placements).items():
             if address not in reported:
-                if self._addresses >= MOST_STRANGERS and not self._knows(outcome.node, address):
+                known = outcome.node in self._limit.nodes and nic_name(*address) in self._limit.nics
+                if self._addresses >= MOST_STRANGERS and not known:
                     continue
                 self._addresses += 1
                 reported = self._reported.setdefault(outcome.node, {})
@@ -93,59 +85,34 @@ class RoutingView:
         """Whether the traffic of a node's NIC goes another way because the node does not use it."""
         if (node, rail) in self._away:
             return self._away[node, rail][1]
-        wanted = self._wanted.get(node)
-        return wanted is not None and rail in wanted.away
+        return rail in self._wanted.get(node, _NOTHING).away
 
     def is_moved(self, node: str, rail: str) -> bool:
         """Whether all of a NIC's traffic goes elsewhere, out of it or to it."""
         nic = nic_name(node, rail)
-        return self.is_away(node, rail) or any(
-            tally is not None and tally.all_elsewhere for tally in (self._out.get(nic), self._into.get(nic))
-        )
+        ends = (self._out.get(nic), self._into.get(nic))
+        return self.is_away(node, rail) or any(each and all(each.values()) for each in ends)
 
     def in_force_of(self, node: str) -> set[str]:
         """The paths that traffic of jobs takes from a node."""
-        wanted = self._wanted.get(node, NodePaths(node=node, lease_revision=0))
+        wanted = self._wanted.get(node, _NOTHING)
         ways = _by_address(wanted.placements)
         ways |= {address: way for address, (_, way) in self._reported.get(node, {}).items()}
         # While a rail's own NIC is lost, the rule for the armed backups comes before the routes of `ways`.
         ways |= _by_address(way for way in wanted.backups if self.is_away(node, way.rail))
         return {f"{nic_name(node, way.via)}>{nic_name(way.peer, way.via)}#{way.entropy}" for way in ways.values()}
 
-    def _knows(self, node: str, address: _Address) -> bool:
-        return node in self._limit.nodes and self._limit.knows_rail(*address)
-
     def _count(self, node: str, address: _Address, way: Placement | None) -> tuple[str, str]:
         peer, rail = address
         source, destination = nic_name(node, rail), nic_name(peer, rail)
-        for tally, end in (
-            (self._out.setdefault(source, _Tally()), destination),
-            (self._into.setdefault(destination, _Tally()), source),
-        ):
-            tally.all.discard(end)
-            tally.elsewhere.discard(end)
+        for ends_of, nic, end in ((self._out, source, destination), (self._into, destination, source)):
             if way is not None:
-                tally.all.add(end)
-            if way is not None and way.via != rail:
-                tally.elsewhere.add(end)
-        for tallies, nic in ((self._out, source), (self._into, destination)):
-            if not tallies[nic].all:
-                del tallies[nic]
+                ends_of.setdefault(nic, {})[end] = way.via != rail
+            elif nic in ends_of:
+                ends_of[nic].pop(end, None)
+                if not ends_of[nic]:
+                    del ends_of[nic]
         return source, destination
-
-
-class _Tally:
-    """The far ends of a NIC's traffic, and those of them that are reached by another rail."""
-
-    __slots__ = ("all", "elsewhere")
-
-    def __init__(self) -> None:
-        self.all: set[str] = set()
-        self.elsewhere: set[str] = set()
-
-    @property
-    def all_elsewhere(self) -> bool:
-        return bool(self.all) and len(self.elsewhere) == len(self.all)
 
 
 def _by_address(ways: Iterable[Placement]) -> dict[_Address, Placement]:

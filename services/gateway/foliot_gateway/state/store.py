@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from foliot_gateway.state.fleet import Fleet
-from foliot_gateway.state.live_feed import Journal
+from foliot_gateway.state.live_feed import MOST_EVENTS, Journal
 from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
 
@@ -25,14 +25,11 @@ _LASTING_S = 4.0
 
 
 class Store:
-    """All that is known now.
-
-    Parameters:
-        now_ns: reference time.
-    """
+    """All that is known now. `now_ns` tells reference time."""
 
     def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.settings = settings
+        self.now_ns = now_ns
         self.fleet = Fleet(now_ns)
         self.records = Records()
         self.traces = TraceStore()
@@ -62,18 +59,16 @@ class Store:
 
     def past_read(self) -> None:
         """Begins the journal, in the order of the events' times, as all from before the start has been taken."""
-        self.journal.open(self.records.events(limit=self.journal.limit)[::-1])
+        self.journal.open(self.records.events(limit=MOST_EVENTS)[::-1])
 
     def command(self, command: Command) -> None:
         """Takes a command, once."""
         self.records.add_command(command)
 
-    def outcome(self, outcome: Outcome) -> bool:
-        """Takes an outcome, once; False: it is known."""
-        if not self.records.add_outcome(outcome):
-            return False
-        self.fleet.fold_outcome(outcome)
-        return True
+    def outcome(self, outcome: Outcome) -> None:
+        """Takes an outcome, once."""
+        if self.records.add_outcome(outcome):
+            self.fleet.fold_outcome(outcome)
 
     def not_stored(self, service: str, now_s: float) -> None:
         """Notes that an event, command or outcome of a service was not stored."""

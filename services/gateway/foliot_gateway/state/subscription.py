@@ -1,7 +1,4 @@
-"""The subscription that every transport serves: all there is, then each change.
-
-Nothing is queued for a reader. It takes what came after the last that it has sent, so a slow reader delays no other.
-"""
+"""The subscription that every transport serves: all there is, then each change. A slow reader delays no other."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from foliot_gateway.state.live_feed import Board, Change, State
 from foliot_gateway.state.queries import BusyError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from foliot_gateway.state.store import Store
 
@@ -25,20 +22,14 @@ _LOOKS_A_BEAT = 10
 
 
 class Hub:
-    """Looks at the store, once for all readers, and wakes them when there is something new.
+    """Looks at the store, once for all readers, and wakes them when there is something new."""
 
-    Parameters:
-        now_ns: reference time.
-    """
-
-    def __init__(self, store: Store, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._now_ns = now_ns
         self._board = Board()
         self._state: Change | None = None
         self._telling = (False, False, False)
         """The last word of the state on the bus, on the past and on whether a probe has ever spoken."""
-        self._beat = 0
         self._told = 0
         """Events that readers were woken for."""
         self._turn = asyncio.Event()
@@ -61,12 +52,13 @@ class Hub:
         store = self._store
         telling = store.bus_connected, store.journal.is_open, store.heard_s is not None
         beat, self._telling = beat or telling != self._telling, telling
-        changed = self._board.update(self._store.fleet.changed_tiles())
-        changed |= self._store.journal.last > self._told
-        self._told = self._store.journal.last
+        changed = self._board.update(store.fleet.changed_tiles())
+        changed |= store.journal.last > self._told
+        self._told = store.journal.last
         if beat:
-            self._beat += 1
-            self._state = Change(self._describe())
+            heard_ms = None if store.heard_s is None else round((time.monotonic() - store.heard_s) * 1e3)
+            bus, past = store.bus_connected, store.journal.is_open
+            self._state = Change(State(now_ns=store.now_ns(), bus=bus, past=past, heard_ms=heard_ms))
         if changed or beat:
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
@@ -97,7 +89,7 @@ class Hub:
     async def follow(self, last_id: str = "") -> AsyncGenerator[tuple[Change, ...]]:
         """All changes for one reader, from where it left off. It takes the next when it has sent the last."""
         journal, board = self._store.journal, self._board
-        version, beat, number = 0, 0, None
+        version, number, said = 0, None, None
         while not self._closed:
             turn = self._turn
             changes: tuple[Change, ...] = ()
@@ -109,9 +101,9 @@ class Hub:
                 changes, number = (*changes, *journal.after(number)), journal.last
             # The first word of the state comes last, so that a reader which has it has all that there was. Later ones come first: nothing that
             # came over the bus stands beside an earlier word, by which the bus is not reached.
-            if self._state is not None and beat != self._beat:
-                changes = (self._state, *changes) if beat else (*changes, self._state)
-                beat = self._beat
+            if self._state is not None and self._state is not said:
+                changes = (self._state, *changes) if said else (*changes, self._state)
+                said = self._state
             if changes:
                 yield changes
             else:
@@ -123,12 +115,3 @@ class Hub:
             turn = self._turn
             yield
             await turn.wait()
-
-    def _describe(self) -> State:
-        heard_s = self._store.heard_s
-        return State(
-            now_ns=self._now_ns(),
-            bus=self._store.bus_connected,
-            past=self._store.journal.is_open,
-            heard_ms=None if heard_s is None else round((time.monotonic() - heard_s) * 1e3),
-        )

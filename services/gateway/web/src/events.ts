@@ -42,7 +42,6 @@ export function beganOf(told: Told, events: readonly Told[]): number {
 export interface Row {
   /** The first of them: what it says stands for all. */
   first: Told;
-  count: number;
   who: Set<string>;
 }
 
@@ -55,10 +54,9 @@ export function rowsOf(events: readonly Told[]): Row[] {
     const key = `${fault || told.event.id}\n${kind}\n${state}`;
     const row = open.get(key);
     if (row && !isOf(told.event, "flap") && at_ns - row.first.event.at_ns <= TOGETHER_NS) {
-      row.count += 1;
       row.who.add(told.event.who);
     } else {
-      const fresh = { first: told, count: 1, who: new Set([told.event.who]) };
+      const fresh = { first: told, who: new Set([told.event.who]) };
       open.set(key, fresh);
       rows.push(fresh);
     }

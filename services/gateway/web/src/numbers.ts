@@ -1,15 +1,9 @@
 /** Numbers as people read them. */
 
-export function milliseconds(duration_ns: number): string {
-  const ms = duration_ns / 1e6;
-  const size = Math.abs(ms);
-  return `${ms.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0)} ms`;
-}
-
 /** A distance in time: `4.20 ms`, `640 ms`, `8.03 s`, `3 min`. */
 export function duration(duration_ns: number): string {
   const size = Math.abs(duration_ns);
-  if (size < 999.5e6) return milliseconds(duration_ns);
+  if (size < 999.5e6) return `${(duration_ns / 1e6).toFixed(size < 10e6 ? 2 : size < 100e6 ? 1 : 0)} ms`;
   if (size < 120e9) return `${(duration_ns / 1e9).toFixed(2)} s`;
   return `${Math.round(duration_ns / 60e9)} min`;
 }

@@ -88,6 +88,10 @@ export function show(eventId: string): void {
   location.hash = eventId ? new URLSearchParams({ event: eventId }).toString() : "";
 }
 
+export function choose(nic: string): void {
+  chosenNic.value = nic;
+}
+
 export function start(): void {
   addEventListener("hashchange", () => {
     openEvent.value = eventOfAddress();

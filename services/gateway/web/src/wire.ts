@@ -66,7 +66,7 @@ export interface Span {
 }
 
 export interface Trace {
-  summary: { trace_id: string; name: string; start_ns: number; duration_ns: number; errors: number };
+  summary: { trace_id: string; name: string; start_ns: number };
   quiet_ns: number;
   spans: Span[];
 }
@@ -101,5 +101,4 @@ export interface CommandView {
 /** problems.py, RFC 9457. */
 export interface Problem {
   detail: string;
-  reason?: string;
 }

@@ -47,7 +47,7 @@ test("what one cause makes is one row, newest rows first", () => {
     told("e", 9.5),
   ]);
 
-  expect(rows.map((row) => [row.first.event.id, row.count])).toEqual([
+  expect(rows.map((row) => [row.first.event.id, row.who.size])).toEqual([
     ["e", 1],
     ["d", 1],
     ["c", 1],

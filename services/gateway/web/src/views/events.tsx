@@ -1,6 +1,6 @@
 import type { Row } from "../events.ts";
 import { ago, plural, timeOfDay } from "../numbers.ts";
-import { chosenNic, missed, noPast, now_ns, openEvent, rows, show } from "../store.ts";
+import { choose, chosenNic, missed, noPast, now_ns, openEvent, rows, show } from "../store.ts";
 
 const MOST = 200;
 
@@ -11,13 +11,7 @@ export function Events() {
       <div class="heading">
         <h2 id="events">{nic ? `Events of ${nic}` : "Events"}</h2>
         {nic && (
-          <button
-            type="button"
-            class="plain"
-            onClick={() => {
-              chosenNic.value = "";
-            }}
-          >
+          <button type="button" class="plain" onClick={() => choose("")}>
             show all
           </button>
         )}

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { conditionOf, type NodeOfTiles, stepped, wordsOf } from "../fleet.ts";
-import { cell, chosenNic, freshness, nodes, noFleet } from "../store.ts";
+import { cell, choose, chosenNic, freshness, nodes, noFleet } from "../store.ts";
 import { Glyph } from "./glyph.tsx";
 
 /** The one tile that the Tab key reaches; arrows lead on from there. */
@@ -63,9 +63,7 @@ function TileView({ nic }: { nic: string }) {
       onFocus={() => {
         focused.value = nic;
       }}
-      onClick={() => {
-        chosenNic.value = chosen ? "" : nic;
-      }}
+      onClick={() => choose(chosen ? "" : nic)}
     >
       <Glyph condition={condition} />
       <span class="rail">{tile.rail}</span>

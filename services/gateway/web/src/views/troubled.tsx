@@ -1,6 +1,6 @@
 import { conditionOf } from "../fleet.ts";
 import { plural } from "../numbers.ts";
-import { chosenNic, events, freshness, nodes, now_ns, troubled } from "../store.ts";
+import { choose, events, freshness, nodes, now_ns, troubled } from "../store.ts";
 import { trafficOf, whyOf } from "../why.ts";
 import { Glyph } from "./glyph.tsx";
 
@@ -34,13 +34,7 @@ export function Troubled() {
           {tiles.slice(0, MOST).map((tile) => (
             <tr key={tile.nic}>
               <th scope="row">
-                <button
-                  type="button"
-                  class="plain"
-                  onClick={() => {
-                    chosenNic.value = tile.nic;
-                  }}
-                >
+                <button type="button" class="plain" onClick={() => choose(tile.nic)}>
                   {tile.nic}
                 </button>
               </th>
