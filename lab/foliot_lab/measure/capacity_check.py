@@ -59,7 +59,7 @@ async def measure(fabric: Fabric, speed: float = 1.0) -> Carrying:
     await asyncio.sleep(_WATCH_S)
     idle_busy = (busy_s() - before) / _WATCH_S
     rail, source, sink = fabric.plan.rails[0], fabric.plan.hosts[0], fabric.plan.hosts[-1]
-    here, there = (End(fabric.host(host), fabric.underlay(host, rail)) for host in (source, sink))
+    here, there = (End(fabric.host(host), fabric.plan.underlay(host, rail)) for host in (source, sink))
     found = await solo(here, there)
     return Carrying(
         solo_mbps=found.mbps, link_mbps=fabric.plan.link_mbps,

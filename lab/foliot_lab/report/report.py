@@ -191,7 +191,7 @@ def _undisturbed(
 
 def build(evidence: Evidence) -> Report:
     """The report of a run."""
-    faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns, evidence.recovery_ns)
+    faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns)
     found = explain(evidence.events, evidence.commands, faults)
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)

@@ -274,11 +274,3 @@ def is_trouble(event: Event) -> bool:
     """
     kind = event_kinds.find(event.kind)
     return event_kinds.detects(event) and (kind is None or kind.concerns != "clock")
-
-
-def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:
-    """The unexplained events and commands so far, as in a row.
-
-    Neither these broken paths nor a lost NIC explain them.
-    """
-    return _Findings(fleet, broken).counts()
