@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foliot_lab.measure.intervals import Intervals
-from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.hindrances import Hindrance, bus_away, hindrances, times
-from foliot_lab.scenario.promises import class_of
+from foliot_lab.scenario.promises import OF_PATHS, class_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,9 +75,8 @@ class Allowances:
         found_ns = over_ns if course.detected_ns is None else course.detected_ns
         moved_ns = over_ns if course.moved_ns is None else course.moved_ns
         telling = hindrances("tell", self._fabric.hosts, self._injections, self._end_ns)
-        if (
-            injection.kind not in OF_PATHS
-        ):  # The remaining services find a dead process, and its own fault is one of these hindrances.
+        if injection.kind not in OF_PATHS:
+            # The remaining services find a dead process, and its own fault is one of these hindrances.
             telling = [each for each in telling if each.fault_id != injection.fault_id]
         no_way = self._without_way(injection)
         return NotCounted(

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from foliot_schemas import Command, Event
     from foliot_schemas.event_kinds import Concerned
 
-OF_PATHS = frozenset(
-    {"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "mtu", "reload"}
-)
-"""Kinds of fault for which traffic may be moved."""
 _OF_THE_HOST = frozenset({"clock-step"})
 
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.scenario.promises import OF_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.intervals import Interval
-    from foliot_lab.report.allowances import Allowances, Course, NotCounted
+    from foliot_lab.report.allowances import Allowances
     from foliot_lab.report.attribution import Span
     from foliot_lab.report.evidence import Evidence
     from foliot_lab.workload.flow_loop import FlowPlan
@@ -113,16 +114,12 @@ class Accounts:
     """
 
     def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:
+        self.allowances = allowances
         self._evidence = evidence
-        self._allowances = allowances
         self._ends = {
             injection.fault_id: _ends(evidence, injection, span)
             for injection, span in zip(evidence.injections, spans, strict=True)
         }
-
-    def not_counted(self, injection: Injection, course: Course) -> NotCounted:
-        """The parts of a fault's own times that do not count."""
-        return self._allowances.of(injection, course)
 
     def ends(self, injection: Injection) -> dict[str, int]:
         """The end of the time in which a fault answers, for each flow that it may touch."""
@@ -163,7 +160,7 @@ class Accounts:
 
     def _left_ms(self, flow: int, gap: Interval, injection: Injection | None) -> float:
         plan = self._evidence.flows[flow]
-        standing = self._allowances.standing(plan.source, plan.destination, injection)
+        standing = self.allowances.standing(plan.source, plan.destination, injection)
         since_ns, until_ns = gap
         left_ns = until_ns - since_ns - STANDS_AGAIN * standing.within(since_ns, until_ns)
         return round(max(0, left_ns) * 1e-6, 3)

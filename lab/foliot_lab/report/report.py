@@ -11,9 +11,10 @@ from foliot_lab.measure.host_latency import Machine, worst
 from foliot_lab.measure.outages import FULL_SIZE_REACH_NS, REACH_NS, judge
 from foliot_lab.report.allowances import Allowances, Course, NotCounted
 from foliot_lab.report.attribution import RECOVERY_NS, explain, spans
-from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.connectivity import Ways
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
+from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas.event_kinds import detects
@@ -88,13 +89,13 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     right: bool
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class Judged(msgspec.Struct, frozen=True):
     """The outcome of one fault or, without a fault, of the run as a whole, in the words of the terminal."""
 
     fault: str
     right: bool
     sentence: str
-    held: list[Held]
+    held: list[Held] = []
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,7 +240,7 @@ def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explaine
         moves=0 if verdict is None else verdict.moves,
         events=[event.message.id for event in events],
         trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
-        not_counted=accounts.not_counted(injection, Course(detected_ns, moved_ns, restored_ns)),
+        not_counted=accounts.allowances.of(injection, Course(detected_ns, moved_ns, restored_ns)),
         flows=flow_reports(evidence, injection, span, restored_ns, accounts),
         train=_train(evidence, injection, span),
     )
