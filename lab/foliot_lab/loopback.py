@@ -139,4 +139,4 @@ def _node(index: int) -> NodeSettings:
 
 def _tell(narrator: Narrator, heard: Heard[Event | Command | Outcome]) -> None:
     if isinstance(heard.message, Event):
-        narrator.event(heard.message)
+        narrator.hear(heard.message)

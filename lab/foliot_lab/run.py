@@ -12,7 +12,7 @@ import msgspec
 
 from foliot_lab.faults.injection import ScenarioTime, run_timeline
 from foliot_lab.measure.budget import CannotCarryError, Now
-from foliot_lab.measure.bus_recorder import Collector, Heard
+from foliot_lab.measure.bus_recorder import Collector
 from foliot_lab.measure.capacity_check import measure, refusal
 from foliot_lab.measure.clock_truth import SAMPLE_S
 from foliot_lab.measure.host_latency import LatenessSampler, Steps
@@ -29,7 +29,6 @@ from foliot_lab.report.report import build, witnessed
 from foliot_lab.scenario.spec import armed
 from foliot_lab.services.lab import Lab
 from foliot_lab.workload.workload import carried
-from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
     import socket
@@ -167,7 +166,7 @@ class _Run:
         self._out = out
         self._scenario = lab.scenario
         self._narrator = Narrator(lab.time, lab.truth, out)
-        self._collector = Collector(lab.time, lab.truth, self._heard)
+        self._collector = Collector(lab.time, lab.truth, lambda heard: self._narrator.hear(heard.message))
         self._pulses: dict[str, dict[Pair, Pulses]] = {}
         self._injections: dict[str, Injection] = {}
 
@@ -287,11 +286,3 @@ class _Run:
     def _injected(self, injection: Injection) -> None:
         self._injections[injection.fault_id] = injection
         self._narrator.injected(injection)
-
-    def _heard(self, heard: Heard[Event | Command | Outcome]) -> None:
-        if isinstance(heard.message, Event):
-            self._narrator.event(heard.message)
-        elif isinstance(heard.message, Command):
-            self._narrator.command(heard.message)
-        else:
-            self._narrator.outcome(heard.message)

@@ -194,9 +194,9 @@ def _way(device: str) -> tuple[str, str]:
 
 def _last(moments: Iterable[int | None]) -> int | None:
     """The latest moment; None if there is none, or one of them never came."""
-    latest: int | None = None
+    known: list[int] = []
     for moment in moments:
         if moment is None:
             return None
-        latest = moment if latest is None else max(latest, moment)
-    return latest
+        known.append(moment)
+    return max(known, default=None)
