@@ -13,13 +13,13 @@ import os
 import socket
 import termios
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from foliot_lab.fabric.namespaces import make_socket
 from foliot_lab.measure.budget import traffic_gbps
+from foliot_lab.measure.machine import CpuTimes
 
 if TYPE_CHECKING:
     from foliot_lab.fabric.fabric import Fabric
@@ -157,6 +157,6 @@ def arrived(receiver: socket.socket, read: int) -> int:
 
 
 def busy_s() -> float:
-    """Seconds that all processors together have been busy since boot (proc_stat(5): all but idle and iowait)."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    """Seconds that all processors together have been busy since boot (all but idle time and the waits for a disk)."""
+    times = CpuTimes.read()
+    return (times.total - times.idle) / os.sysconf("SC_CLK_TCK")

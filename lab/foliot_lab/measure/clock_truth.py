@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from foliot.clock.injected_skew import Skew
     from foliot_schemas import ClockState
 
 SAMPLE_S = 0.1
@@ -51,13 +52,6 @@ class LabTime(msgspec.Struct, frozen=True):
     def now_ns(self) -> int:
         """Lab time now."""
         return self.of_raw(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-
-
-class Skewed(Protocol):
-    """An injected clock error; `foliot.clock.injected_skew.Skew` is one."""
-
-    def offset_ns(self, raw_ns: int) -> int:
-        """Local time minus CLOCK_MONOTONIC_RAW."""
 
 
 class Claim(NamedTuple):
@@ -95,7 +89,7 @@ class Truth:
     first state.
     """
 
-    def __init__(self, skews: Mapping[str, Skewed]) -> None:
+    def __init__(self, skews: Mapping[str, Skew]) -> None:
         self._skews = skews
         self._states: dict[str, ClockState] = {}
         self._windows: set[int] = set()
