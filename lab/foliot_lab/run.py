@@ -58,22 +58,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run."""
 
     folder: Path
-    report: Path | None = None
-    stay: bool = False
+    report: Path | None
+    stay: bool
     """Go on running after the sequence, until interrupted."""
-    address: str = ""
+    address: str
     """The address of the gateway from outside."""
-    group: Group | None = None
+    group: Group | None
     """The CPU quota that this process and all that it starts are under; None: there is none."""
-    now: Now | None = None
-    """The machine before the run; None: it was not measured."""
-    forced: bool = False
+    now: Now
+    """The machine before the run."""
+    forced: bool
     """Skip the question whether the machine carries it."""
-
-    @property
-    def speed(self) -> float:
-        """The share of all processors that the quota allows."""
-        return 1.0 if self.now is None else self.now.speed
 
 
 async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
@@ -117,14 +112,13 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
     )
     lab.build()
     if not options.forced:
-        await _check_carrying(lab, options.speed, out)
+        await _check_carrying(lab, options.now.speed, out)
     await lab.start()
     out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
     await lab.ready()
     await asyncio.sleep(_CLOCKS_SETTLE_S)
     out.write(f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n")
-    if options.address:
-        out.write(f"watch it in a browser: {options.address}/\n")
+    out.write(f"watch it in a browser: {options.address}/\n")
     return await _Run(lab, out).through(options)
 
 
@@ -175,7 +169,7 @@ class _Run:
         async with carried(self._lab, self._out) as load, self._clock_samples():
             await self._collector.follow(self._lab.bus)
             sampler = LatenessSampler(
-                self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.speed
+                self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.now.speed
             )
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
                 steps = self._lab.loop_steps()
@@ -194,11 +188,7 @@ class _Run:
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
-                machine=msgspec.structs.replace(
-                    sampler.machine(),
-                    loops=loops,
-                    fixed_work_s=0.0 if options.now is None else options.now.fixed_work_s,
-                ),
+                machine=msgspec.structs.replace(sampler.machine(), loops=loops, fixed_work_s=options.now.fixed_work_s),
                 seconds=sampler.seconds,
                 start_ns=self._narrator.zero_ns,
                 end_ns=self._lab.time.now_ns(),

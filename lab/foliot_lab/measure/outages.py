@@ -100,6 +100,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The most changes that any pair made, away and back."""
 
 
+UNSEEN = Verdict(interrupted=0, changed=0, moved_ns=None, restored_ns=None, moves=0)
+"""Where the witness saw nothing."""
+
+
 def look(
     pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS, *, rail: str = ""
 ) -> Sight:

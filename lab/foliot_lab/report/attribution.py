@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.measure.outages import UNSEEN
 from foliot_lab.report.blast_radius import Scope, scope
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ def spans(injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: 
     for injection in injections:
         until_ns = end_ns
         if injection.healed_ns is not None:
-            verdict = seen.get(injection.fault_id)
-            restored_ns = verdict.restored_ns if verdict is not None else None
+            restored_ns = seen.get(injection.fault_id, UNSEEN).restored_ns
             until_ns = max(injection.healed_ns + RECOVERY_NS, (restored_ns or 0) + SETTLE_NS)
         found.append(
             Span(

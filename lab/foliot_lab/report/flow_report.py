@@ -68,7 +68,7 @@ def flow_reports(
         return []
     since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
     healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
-    ends = accounts.ends(injection)
+    ends = accounts.ends[injection.fault_id]
     after_ns = max(healed_ns, restored_ns or 0)
     return [
         FlowReport(
@@ -116,14 +116,11 @@ class Accounts:
     def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:
         self.allowances = allowances
         self._evidence = evidence
-        self._ends = {
+        self.ends = {
             injection.fault_id: _ends(evidence, injection, span)
             for injection, span in zip(evidence.injections, spans, strict=True)
         }
-
-    def ends(self, injection: Injection) -> dict[str, int]:
-        """The end of the time in which a fault answers, for each flow that it may touch."""
-        return self._ends[injection.fault_id]
+        """By fault: the end of the time in which it answers, for each flow that it may touch."""
 
     def rest(self, flow: int) -> list[Interval]:
         """The gaps of a flow for which no fault answers, from second 0 on."""
@@ -150,7 +147,7 @@ class Accounts:
         return [] if record is None else record.gaps(flow, self._evidence.start_ns, self._evidence.end_ns)
 
     def _answers(self, injection: Injection, flow: int, gap: Interval) -> bool:
-        until_ns = self._ends[injection.fault_id].get(self._evidence.flows[flow].id)
+        until_ns = self.ends[injection.fault_id].get(self._evidence.flows[flow].id)
         return until_ns is not None and injection.injected_ns - _BEGINS_NS <= gap[0] < until_ns
 
     def _last_of_paths(self, gap: Interval) -> Injection | None:

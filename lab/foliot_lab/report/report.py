@@ -8,8 +8,8 @@ import msgspec
 
 from foliot_lab.measure.clock_truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.measure.host_latency import Machine, worst
-from foliot_lab.measure.outages import FULL_SIZE_REACH_NS, REACH_NS, judge
-from foliot_lab.report.allowances import Allowances, Course, NotCounted
+from foliot_lab.measure.outages import FULL_SIZE_REACH_NS, REACH_NS, UNSEEN, judge
+from foliot_lab.report.allowances import Allowances, NotCounted
 from foliot_lab.report.attribution import RECOVERY_NS, explain, spans
 from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.connectivity import Ways
@@ -223,10 +223,8 @@ def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
 
 def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained, accounts: Accounts) -> FaultReport:
     events = found.events[injection.fault_id]
-    verdict = evidence.seen.get(injection.fault_id)
-    detected_ns = _detected_ns(evidence, events)
-    moved_ns = None if verdict is None else verdict.moved_ns
-    restored_ns = None if verdict is None else verdict.restored_ns
+    verdict = evidence.seen.get(injection.fault_id, UNSEEN)
+    detected_ns, moved_ns, restored_ns = _detected_ns(evidence, events), verdict.moved_ns, verdict.restored_ns
     return FaultReport(
         id=injection.fault_id,
         kind=injection.kind,
@@ -237,10 +235,10 @@ def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explaine
         commanded_ns=_commanded_ns(evidence, events),
         moved_ns=moved_ns,
         restored_ns=restored_ns,
-        moves=0 if verdict is None else verdict.moves,
+        moves=verdict.moves,
         events=[event.message.id for event in events],
         trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
-        not_counted=accounts.allowances.of(injection, Course(detected_ns, moved_ns, restored_ns)),
+        not_counted=accounts.allowances.of(injection, detected_ns, moved_ns, restored_ns),
         flows=flow_reports(evidence, injection, span, restored_ns, accounts),
         train=_train(evidence, injection, span),
     )

@@ -101,6 +101,11 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
     """Central services and bus servers. Each has a namespace and a frontend address, so that it can be cut off
     alone."""
 
+    @property
+    def bus_servers(self) -> tuple[str, ...]:
+        """The names of the bus servers."""
+        return tuple(name for name in self.central if name.startswith("nats"))
+
     @cached_property
     def links(self) -> dict[str, Link]:
         """Every shaped link by its name."""

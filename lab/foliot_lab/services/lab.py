@@ -142,7 +142,7 @@ class Lab:
             await foreign_processes.see_out(self.fabric.namespaces())
         if hasattr(self, "bus"):
             await self.bus.close()
-        await self.supervisor.stop((*LAST, *bus_servers.servers(self.plan)))
+        await self.supervisor.stop((*LAST, *self.plan.bus_servers))
         if hasattr(self, "_partitions"):
             self._partitions.close()
         if hasattr(self, "fabric"):
