@@ -134,10 +134,12 @@ class LargeFleet:
         return rows.reshape(-1)
 
     def _described(self, node: int, slopes_ppb: list[float]) -> tuple[Stream, ...]:
+        """The streams of the pairs that a node initiates: rail by rail, then the next entropy."""
         name = self._crowd.name(node)
+        responders = map(self._crowd.name, self.responder[self._first[node] : self._first[node + 1]].tolist())
         return tuple(
             Stream(
-                path=path,
+                path=f"{name}.rail{number % 2}>{responder}.rail{number % 2}#{number // 2}",
                 initiator=name,
                 responder=responder,
                 kind="kernel",
@@ -146,19 +148,6 @@ class LargeFleet:
                 least_ppb=slope_ppb - _DOUBT_PPB,
                 most_ppb=slope_ppb + _DOUBT_PPB,
             )
-            for (responder, paths), slope_ppb in zip(self._names(node), slopes_ppb, strict=True)
-            for path in paths
+            for responder, slope_ppb in zip(responders, slopes_ppb, strict=True)
+            for number in range(self._streams)
         )
-
-    def _names(self, node: int) -> list[tuple[str, list[str]]]:
-        """By pair that a node initiates: the responder and the paths, rail by rail, then the next entropy."""
-        return [
-            (
-                responder,
-                [
-                    f"{self._crowd.name(node)}.rail{number % 2}>{responder}.rail{number % 2}#{number // 2}"
-                    for number in range(self._streams)
-                ],
-            )
-            for responder in map(self._crowd.name, self.responder[self._first[node] : self._first[node + 1]].tolist())
-        ]
