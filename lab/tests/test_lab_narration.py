@@ -39,7 +39,7 @@ class Story:
         self.narrator = Narrator(time, truth, self.out)
         self.narrator.start(())
         self.zero_ns = time.now_ns()
-        self.reference_ns = time.raw(self.zero_ns) + REFERENCE
+        self.reference_ns = self.zero_ns - time.base_ns + REFERENCE
         """Reference time at second 0."""
 
     def words(self):
