@@ -18,10 +18,10 @@ from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.namespaces import enter_control, entering, inside
 from foliot_lab.fabric.partition import Partitions
 from foliot_lab.fabric.rtnetlink import Rtnetlink, link_state
+from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime, Truth
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
-from foliot_lab.services.process_control import LabWorld
 from foliot_lab.services.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Lab:
         self.fabric: Fabric
         self.truth: Truth
         self.bus: Bus
-        self.world: LabWorld
+        self.world: World
         self.addresses = deployment.Addresses(
             bus=bus_servers.address(self.plan), gateway=f"{self.plan.front('gateway')}:{deployment.GATEWAY_PORT}"
         )
@@ -85,7 +85,7 @@ class Lab:
                 frontend.request(link_state(index, up=not away))
 
         self._partitions = Partitions(self.fabric)
-        self.world = LabWorld(self.supervisor, self._desk, cut, self._partitions)
+        self.world = World(self.supervisor, self._desk.step, cut, self._partitions)
         descriptors = {
             name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts, *self.plan.central)
         }
