@@ -24,19 +24,20 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from foliot import tracing
 from foliot.bus import connection
-from foliot.bus.client import Bus
 from foliot.keys.keyring import Keyring
 from foliot.settings import BusSettings
 from foliot_lab.services.ports import keep
 from foliot_schemas.permissions import NODE_ROLES
 from patience import patience, slowness
-from patient_bus import patient
+from patient_bus import connected
 from ports import port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from opentelemetry.sdk.trace import ReadableSpan
+
+    from foliot.bus.client import Bus
 
 
 # Probes that tests start write no page where this machine's own has it.
@@ -198,8 +199,7 @@ class SecuredServer(Server):
         for name in ("node3", "node4"):
             self.keyring.issue_node(name)
         super().__init__(folder / "store", "--config", str(self.keyring.server_conf))
-        self._open: list[nats.NATS] = []
-        self._buses: list[Bus] = []
+        self._open = contextlib.AsyncExitStack()
 
     def settings_for(self, role: str, name: str = "") -> BusSettings:
         """For a service of this role, of a node if it is a node's; no role: without credentials."""
@@ -221,26 +221,26 @@ class SecuredServer(Server):
 
         options = connection.options(self.settings_for(role, name), role)
         client = await nats.connect(**options, allow_reconnect=False, error_cb=failed, connect_timeout=patience(20))
-        self._open.append(client)
+        self._open.push_async_callback(client.close)
         return client, forbidden
 
     async def bus(self, role: str, name: str = "") -> Bus:
-        """A service's connection."""
-        bus = await Bus.connect(self.settings_for(role, name), role, makes=role not in {*NODE_ROLES, "reader"})
-        self._buses.append(bus)
-        return patient(bus)
+        """A service's connection, see `connected`."""
+        makes = role not in {*NODE_ROLES, "reader"}
+        return await self._open.enter_async_context(connected(self.settings_for(role, name), role, makes=makes))
 
     def reload(self) -> None:
         """Lets it read its configuration again."""
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
 
+    async def disconnect(self) -> None:
+        """Closes all connections."""
+        await self._open.aclose()
+
     async def stop(self) -> None:
         """Closes all connections and ends it."""
-        for bus in self._buses:
-            await bus.close()
-        for client in self._open:
-            await client.close()
+        await self.disconnect()
         await self.kill()
 
 
@@ -279,12 +279,17 @@ def bus_free_settings() -> BusSettings:
 
 
 @pytest.fixture
+async def bus(bus_settings: BusSettings) -> AsyncIterator[Bus]:
+    """A connection to it."""
+    async with connected(bus_settings) as bus:
+        yield bus
+
+
+@pytest.fixture
 async def buses(bus_settings: BusSettings) -> AsyncIterator[tuple[Bus, Bus]]:
     """Two connections to one server."""
-    one, other = [await Bus.connect(bus_settings, name) for name in ("one", "other")]
-    yield one, other
-    await one.close()
-    await other.close()
+    async with connected(bus_settings, "one") as one, connected(bus_settings, "other") as other:
+        yield one, other
 
 
 @pytest.fixture

@@ -107,8 +107,7 @@ async def joined(secured, until):
         for task in (reporting, remediator):
             task.cancel()
         await asyncio.gather(reporting, remediator, return_exceptions=True)
-        while secured._buses:
-            await secured._buses.pop().close()
+        await secured.disconnect()
 
 
 @pytest.fixture

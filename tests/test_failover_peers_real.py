@@ -169,7 +169,7 @@ def test_streams_ride_what_the_leaf_says(stage):
     """Of one source port one spine each way; both ends are told apart."""
     fabric = stage.fabric
     listeners = ridden.Listeners(fabric, 4784)
-    addresses = [fabric.underlay(host, "rail0") for host in ("node0", "node1")]
+    addresses = [fabric.plan.underlay(host, "rail0") for host in ("node0", "node1")]
     for host, address, other in (("node0", *addresses), ("node1", *reversed(addresses))):
         sender = make_socket(fabric.host(host), 2, 2)
         sender.bind((address, 49_152))

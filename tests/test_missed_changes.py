@@ -9,14 +9,12 @@ import sys
 
 import pytest
 
-from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot.node.link_monitor import LinkChange
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe.io.port_reader import PortReader
 from foliot_schemas.subjects import EVENT, INVENTORY, PORT
 from patience import patience
-from patient_bus import patient
 from virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.nats
@@ -33,9 +31,8 @@ def link(downs, ups):
     )
 
 
-async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_loss(nats_server, until):
+async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_loss(nats_server, bus, until):
     """Two losses in the order in which they were, although only words of after the second return reach it."""
-    bus = patient(await Bus.connect(nats_server.settings, "test"))
     words, events, heard, clock = [], [], set(), VirtualClock(1_700_000_000_000_000_000)
     ports = PortReader(describe(OWN), clock, "boot", words.append)
 
@@ -88,6 +85,5 @@ async def test_a_detector_that_finds_the_bus_long_after_the_probe_tells_each_los
     finally:
         detector.kill()
         await detector.wait()
-        await bus.close()
     assert [event.state for event in events] == ["down", "up", "down", "up"]
     assert [event.number("carrier_down_count") - downs for event in events] == [1, 1, 2, 2]

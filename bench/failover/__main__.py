@@ -32,9 +32,8 @@ from bench.failover.runs import Runner
 from bench.failover.told import CALM, Taken, ms, rows, series, table
 from bench.failover.variants import CONTROL, MAIN, VARIANTS, Victim
 from foliot_lab.measure.wire_witness import Witness
-from foliot_lab.report.blast_radius import OF_PATHS
-from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
-from foliot_lab.scenario.train_spec import GLOO_TIMEOUT_S, TrainSpec
+from foliot_lab.scenario.promises import OF_PATHS
+from foliot_lab.scenario.spec import GLOO_TIMEOUT_S, FabricSpec, Scenario, TrainSpec, WorkloadSpec
 from foliot_lab.services.lab import Lab
 from foliot_lab.workload.train.ranks import missing as missing_torch
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from foliot_lab.measure.outages import Pair, Pulses, Verdict
     from foliot_lab.measure.wire_witness import Watch, Witness
     from foliot_lab.report.report import FaultReport
-    from foliot_lab.scenario.spec import FaultSpec
-    from foliot_lab.scenario.train_spec import TrainSpec
+    from foliot_lab.scenario.spec import FaultSpec, TrainSpec
     from foliot_lab.services.lab import Lab
 
 _BEFORE_S = 0.5

@@ -10,7 +10,7 @@ import numpy as np
 from bench.failover import account
 from bench.failover.account import FIRST, Row
 from bench.failover.variants import CONTROL
-from foliot_lab.report.blast_radius import OF_PATHS
+from foliot_lab.scenario.promises import OF_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -102,7 +102,7 @@ class Bench:
 
     def _end(self, host: str, over: Over) -> End:
         rail = self._lab.plan.rails[0]
-        address = self._lab.fabric.underlay(host, rail)
+        address = self._lab.plan.underlay(host, rail)
         if over == "overlay":
             address = self._nodes[host].nic(rail).service_address
         return End(self._lab.fabric.host(host), address)

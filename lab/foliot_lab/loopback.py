@@ -13,9 +13,8 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from foliot.bus.client import Bus
-from foliot.clock.injected_skew import Skew
 from foliot.node.addressing import describe
-from foliot.runtime.supervisor import LAST, Supervisor, nats_server, service
+from foliot.runtime.supervisor import LAST, Supervisor, nats_server
 from foliot.settings import NicSettings, NodeSettings
 from foliot_lab.measure.bus_recorder import Collector, Heard
 from foliot_lab.measure.clock_truth import SAMPLE_S, LabTime, Truth
@@ -23,7 +22,7 @@ from foliot_lab.report.narration import Narrator
 from foliot_lab.scenario.spec import ClockSpec
 from foliot_lab.scenario.topology import CENTRAL
 from foliot_lab.services import deployment, ports
-from foliot_lab.services.lab import READY_S, activated
+from foliot_lab.services.lab import READY_S, described
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas import Command, Event, Outcome
 
@@ -90,10 +89,7 @@ class Loopback:
         shutil.rmtree(self._desk.folder, ignore_errors=True)
         self._desk.folder.mkdir(parents=True)
         hosts = tuple(settings.name for settings in self._settings)
-        start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        specs = deployment.skew_specs(ClockSpec(), hosts, start_raw_ns, self._desk)
-        deployment.write_skews(specs, self._desk)
-        self._truth = Truth({host: Skew(spec) for host, spec in specs.items()})
+        self._truth = Truth(deployment.write_skews(ClockSpec(), hosts, self._desk))
         # This machine's own gateway may have the port of gRPC.
         services = {**_SERVICES, "gateway.grpc_port": 0}
         deployment.write_configs(self._settings, services, self._desk, self._addresses)
@@ -109,12 +105,7 @@ class Loopback:
         processes = [("", name) for name in CENTRAL]
         processes += [(settings.name, name) for settings in self._settings for name in deployment.ON_A_NODE]
         for node, name in processes:
-            process = f"{node}/{name}" if node else name
-            environment = self._desk.environment(process)
-            more: dict[str, object] = {"log_file": str(self._desk.log(process)), "environment": environment}
-            if name == "gateway":
-                more |= activated(self._listener, environment)
-            await self._supervisor.start(service(name, node=node, **more))
+            await self._supervisor.start(described(self._desk, name, node, self._listener))
 
     async def _watch_clocks(self, narrator: Narrator) -> None:
         for _ in range(round(_WATCH_CLOCKS_S / SAMPLE_S)):
@@ -139,4 +130,4 @@ def _node(index: int) -> NodeSettings:
 
 def _tell(narrator: Narrator, heard: Heard[Event | Command | Outcome]) -> None:
     if isinstance(heard.message, Event):
-        narrator.event(heard.message)
+        narrator.hear(heard.message)

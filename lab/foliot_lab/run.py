@@ -12,7 +12,7 @@ import msgspec
 
 from foliot_lab.faults.injection import ScenarioTime, run_timeline
 from foliot_lab.measure.budget import CannotCarryError, Now
-from foliot_lab.measure.bus_recorder import Collector, Heard
+from foliot_lab.measure.bus_recorder import Collector
 from foliot_lab.measure.capacity_check import measure, refusal
 from foliot_lab.measure.clock_truth import SAMPLE_S
 from foliot_lab.measure.host_latency import LatenessSampler, Steps
@@ -29,7 +29,6 @@ from foliot_lab.report.report import build, witnessed
 from foliot_lab.scenario.spec import armed
 from foliot_lab.services.lab import Lab
 from foliot_lab.workload.workload import carried
-from foliot_schemas import Command, Event, Outcome
 
 if TYPE_CHECKING:
     import socket
@@ -59,22 +58,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run."""
 
     folder: Path
-    report: Path | None = None
-    stay: bool = False
+    report: Path | None
+    stay: bool
     """Go on running after the sequence, until interrupted."""
-    address: str = ""
+    address: str
     """The address of the gateway from outside."""
-    group: Group | None = None
+    group: Group | None
     """The CPU quota that this process and all that it starts are under; None: there is none."""
-    now: Now | None = None
-    """The machine before the run; None: it was not measured."""
-    forced: bool = False
+    now: Now
+    """The machine before the run."""
+    forced: bool
     """Skip the question whether the machine carries it."""
-
-    @property
-    def speed(self) -> float:
-        """The share of all processors that the quota allows."""
-        return 1.0 if self.now is None else self.now.speed
 
 
 async def run(scenario: Scenario, options: Options, listener: socket.socket | None, out: TextIO) -> bool:
@@ -118,14 +112,13 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
     )
     lab.build()
     if not options.forced:
-        await _check_carrying(lab, options.speed, out)
+        await _check_carrying(lab, options.now.speed, out)
     await lab.start()
     out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
     await lab.ready()
     await asyncio.sleep(_CLOCKS_SETTLE_S)
     out.write(f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n")
-    if options.address:
-        out.write(f"watch it in a browser: {options.address}/\n")
+    out.write(f"watch it in a browser: {options.address}/\n")
     return await _Run(lab, out).through(options)
 
 
@@ -167,7 +160,7 @@ class _Run:
         self._out = out
         self._scenario = lab.scenario
         self._narrator = Narrator(lab.time, lab.truth, out)
-        self._collector = Collector(lab.time, lab.truth, self._heard)
+        self._collector = Collector(lab.time, lab.truth, lambda heard: self._narrator.hear(heard.message))
         self._pulses: dict[str, dict[Pair, Pulses]] = {}
         self._injections: dict[str, Injection] = {}
 
@@ -176,7 +169,7 @@ class _Run:
         async with carried(self._lab, self._out) as load, self._clock_samples():
             await self._collector.follow(self._lab.bus)
             sampler = LatenessSampler(
-                self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.speed
+                self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.now.speed
             )
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
                 steps = self._lab.loop_steps()
@@ -195,11 +188,7 @@ class _Run:
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
-                machine=msgspec.structs.replace(
-                    sampler.machine(),
-                    loops=loops,
-                    fixed_work_s=0.0 if options.now is None else options.now.fixed_work_s,
-                ),
+                machine=msgspec.structs.replace(sampler.machine(), loops=loops, fixed_work_s=options.now.fixed_work_s),
                 seconds=sampler.seconds,
                 start_ns=self._narrator.zero_ns,
                 end_ns=self._lab.time.now_ns(),
@@ -287,11 +276,3 @@ class _Run:
     def _injected(self, injection: Injection) -> None:
         self._injections[injection.fault_id] = injection
         self._narrator.injected(injection)
-
-    def _heard(self, heard: Heard[Event | Command | Outcome]) -> None:
-        if isinstance(heard.message, Event):
-            self._narrator.event(heard.message)
-        elif isinstance(heard.message, Command):
-            self._narrator.command(heard.message)
-        else:
-            self._narrator.outcome(heard.message)

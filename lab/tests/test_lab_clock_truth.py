@@ -42,9 +42,8 @@ def known(**fields):
 
 
 def test_lab_time_is_raw_time_plus_a_constant():
-    """Lab time maps to CLOCK_MONOTONIC_RAW and back, and reads like wall-clock time."""
-    lab = LabTime(base_ns=EPOCH)
-    assert lab.raw(lab.of_raw(12_345)) == 12_345
+    """It reads like wall-clock time."""
+    assert LabTime(base_ns=EPOCH).of_raw(12_345) == EPOCH + 12_345
     starting = LabTime.starting_now()
     assert abs(starting.now_ns() - time.time_ns()) < 60 * SECOND
     assert starting.now_ns() <= starting.now_ns()
@@ -83,20 +82,14 @@ def test_the_reference_does_not_flatter():
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"status": "disrupted"}, "disrupted"),
-        ({"status": "unsynchronised"}, "unsynchronised"),
-        ({"void_after_ns": SECOND}, "void"),
-        ({"reference": "node9"}, "unknown"),
-    ],
+    "fields",
+    [{"status": "disrupted"}, {"status": "unsynchronised"}, {"void_after_ns": SECOND}, {"reference": "node9"}],
 )
-def test_what_promises_nothing_is_no_claim(fields, reason):
-    """A clock that does not promise a time, or no longer, makes no claim and is counted by the reason."""
+def test_what_promises_nothing_is_no_claim(fields):
+    """A clock that does not promise a time, or no longer, makes no claim."""
     truth = known(**fields)
     truth.sample(10 * SECOND)
     assert truth.claims == []
-    assert truth.counts == {reason: 1}
 
 
 def test_holdover_is_a_claim():
@@ -120,7 +113,7 @@ def test_before_the_first_word_nothing_is_known():
     truth = Truth({"node0": Skew(), "node1": Skew()})
     truth.sample(SECOND)
     summary = truth.summary()
-    assert truth.counts == {"unknown": 2}
+    assert truth.claims == []
     assert truth.raw_ns(EPOCH) is None
     assert (summary.windows, summary.true_error_ns.p50, summary.within_bound) == (0, None, None)
 

@@ -24,7 +24,7 @@ def bound(fabric: Fabric, node: str, rail: str = "rail0", port: int = 0) -> sock
     """A UDP socket on a node's NIC."""
     made = make_socket(fabric.host(node), socket.AF_INET, socket.SOCK_DGRAM)
     made.settimeout(PATIENCE_S)
-    made.bind((fabric.underlay(node, rail), port))
+    made.bind((fabric.plan.underlay(node, rail), port))
     return made
 
 

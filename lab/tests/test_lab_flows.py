@@ -194,10 +194,10 @@ def test_flows_survive_a_cut_and_show_its_gap(wires):
             assert flows.record.errors(number, begun_ns, lab.now_ns()) == 0
             assert flows.record.mbps(number, begun_ns, cut_ns) > 1
             assert flows.record.mbps(number, back_ns, flows.record.written_ns) > 1
-        assert flows.alive
+        assert flows.pid
     finally:
         flows.stop()
-    assert not flows.alive
+    assert not flows.pid
 
 
 @pytest.mark.net

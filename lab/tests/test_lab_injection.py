@@ -50,7 +50,7 @@ def bound(fabric: Fabric, node: str, port: int = 0) -> socket.socket:
     made = make_socket(fabric.host(node), socket.AF_INET, socket.SOCK_DGRAM)
     made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
     made.settimeout(PATIENCE_S)
-    made.bind((fabric.underlay(node, "rail0"), port))
+    made.bind((fabric.plan.underlay(node, "rail0"), port))
     return made
 
 
@@ -267,7 +267,7 @@ def test_a_link_with_an_mtu_hole_passes_small_packets_and_drops_large_ones(fabri
 @pytest.mark.net
 def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
     """Small ones go on passing; large ones fall silent both ways with the fault and flow again after it."""
-    ends = {End(node, "rail0"): fabric.underlay(node, "rail0") for node in ("node0", "node3")}
+    ends = {End(node, "rail0"): fabric.plan.underlay(node, "rail0") for node in ("node0", "node3")}
     both = [Pair(*ends), Pair(*reversed(ends))]
     deed, lab = deed_of(fabric, kind="mtu", where="node0.rail0", bytes=1400), LabTime.starting_now()
     with Witness(ends, {end.node: fabric.host(end.node) for end in ends}, lab) as witness:
@@ -309,7 +309,7 @@ def received(sink: socket.socket, size: int) -> int:
 def test_a_stream_stands_still_in_an_mtu_hole_and_a_word_passes(fabric):
     """TCP's full-size segments are lost, also where the kernel handles many as one; a short message comes through."""
     with inside(fabric.host("node3")):
-        listener = socket.create_server((fabric.underlay("node3", "rail0"), 0))
+        listener = socket.create_server((fabric.plan.underlay("node3", "rail0"), 0))
     with listener, make_socket(fabric.host("node0"), socket.AF_INET, socket.SOCK_STREAM) as one:
         one.settimeout(PATIENCE_S)
         one.connect(listener.getsockname())

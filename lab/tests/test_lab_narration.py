@@ -39,7 +39,7 @@ class Story:
         self.narrator = Narrator(time, truth, self.out)
         self.narrator.start(())
         self.zero_ns = time.now_ns()
-        self.reference_ns = time.raw(self.zero_ns) + REFERENCE
+        self.reference_ns = self.zero_ns - time.base_ns + REFERENCE
         """Reference time at second 0."""
 
     def words(self):
@@ -50,15 +50,15 @@ class Story:
         """A fault as the lab learns of it: the witness looks seldom, and commands and outcomes are told together."""
         at_ns = self.reference_ns
         self.narrator.say("cut", at_ns=self.zero_ns)
-        self.narrator.event(
+        self.narrator.hear(
             Event(id="e", kind="flap", who="n.r", state="down", at_ns=at_ns + 2 * MS, since_ns=at_ns, fault=FAULT)
         )
-        self.narrator.outcome(
+        self.narrator.hear(
             Outcome(
                 id="o", command="c", verb="reroute", node="n", status="done", fault=FAULT, started_ns=at_ns + 20 * MS
             )
         )
-        self.narrator.command(
+        self.narrator.hear(
             Command(
                 id="c", verb="reroute", node="n", cause="e", issued_ns=at_ns + 10 * MS, deadline_ns=0, lease_revision=1
             )
@@ -120,7 +120,7 @@ async def test_nodes_that_act_unasked_are_counted_in_proper_words(deeds, words, 
     narrator = Narrator(LabTime.starting_now(), Truth({}), out)
     for number, (status, armed) in enumerate(deeds):
         node = f"node{number}"
-        narrator.outcome(
+        narrator.hear(
             Outcome(
                 id=node, command="c", verb="reroute", node=node, status=status, armed=armed, fault="f",
                 reason="why not" if status == "refused" else "",
@@ -139,7 +139,7 @@ async def test_what_is_said_of_many_paths_is_one_line_and_an_unknown_kind_is_tol
         ("quake", "b", "shaking"),
     ]:  # fmt: skip
         event = Event(id=f"{kind}/{who}", kind=kind, who=who, state=state, at_ns=story.reference_ns, since_ns=0)
-        story.narrator.event(event)
+        story.narrator.hear(event)
     await until(lambda: len(story.words()) == 4)
 
     told = {tuple(line[13:].split(None, 1)) for line in story.out.getvalue().splitlines()}

@@ -90,7 +90,7 @@ def test_two_parted_places_lose_what_they_send_each_other_and_nothing_else(parti
 def test_the_bus_stands_for_all_its_servers(fabric, partitions, place):
     """A host parted from the bus reaches no server, and every service still."""
     host, service = place("node1"), place("sync")
-    servers = [place(name) for name in bus_servers.servers(fabric.plan)]
+    servers = [place(name) for name in fabric.plan.bus_servers]
     partitions.cut("node1", "bus")
     for server in servers:
         host.send(server, b"lost")

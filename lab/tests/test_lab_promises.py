@@ -205,7 +205,7 @@ def two_dead_rails(armed, kind="link-down", kept=None):
     }
     events = [event(10.001), event(12.001, who="node3.rail1", id="second")]
     made = build(evidence(run, injections, moved, events, kept=kept, armed=armed))
-    return {each.fault_id: each for each in verdicts(made, run, moved)}
+    return {each.fault: each for each in verdicts(made, run, moved)}
 
 
 def test_a_link_that_is_back_between_two_dead_ones_has_to_be_used():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime
-from foliot_lab.services.process_control import LabWorld
 from foliot_lab.workload.train.ranks import Place, Ranks, last_words
 
 CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
@@ -45,7 +45,7 @@ async def test_ranks_run_on_their_hosts_and_are_killed_and_halted_with_them(wire
         Place(name, wires.namespaces[name], (f"10.0.0.{number}", f"10.1.0.{number}"))
         for number, name in enumerate(wires.namespaces, start=1)
     ]
-    world = LabWorld(NoServices(), None, None, None)
+    world = World(NoServices(), None, None, None)
     world.job = ranks
     try:
         await ranks.start("some_rank", places, "10.0.0.1", lambda node: ["--of", node])

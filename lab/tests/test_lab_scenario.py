@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from foliot_lab.scenario.expectation import Expectation, FaultExpectation
 from foliot_lab.scenario.fault_target import parse_where
 from foliot_lab.scenario.reading import Problem, ScenarioError, load_scenario, parse_scenario
-from foliot_lab.scenario.spec import RECOVERY_S
+from foliot_lab.scenario.spec import RECOVERY_S, Expectation, FaultExpectation, TrainSpec
 from foliot_lab.scenario.topology import HOSTS_PER_LEAF
-from foliot_lab.scenario.train_spec import TrainSpec
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 WHOLE = """\

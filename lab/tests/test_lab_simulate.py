@@ -11,7 +11,7 @@ from foliot_lab.simulate.loop import MS, SECOND, Loop
 from foliot_lab.simulate.periods import spells
 from foliot_lab.simulate.processors import Cores, Host, Process, Span
 from foliot_lab.simulate.transit import FULL_BYTES, SMALL_BYTES, Fabric, Load
-from foliot_lab.simulate.trials import Lives, findings, hole, quiet, silence
+from foliot_lab.simulate.trials import Lives, _Findings, hole, quiet, silence
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import Path
 
@@ -116,11 +116,11 @@ def test_that_what_nothing_explains_is_counted(lives):
     path = min(fleet.carried())
     fleet.fabric.dead[path] = fleet.loop.now_ns
     fleet.run(SECOND)
-    found = findings(fleet, set())
+    found = _Findings(fleet, set()).counts()
     assert found["events_false"] == 1
     assert found["commands_false"] >= 1
     assert found["moves_false"] >= 1
-    assert findings(fleet, {path})["events_false"] == 0
+    assert _Findings(fleet, {path}).counts()["events_false"] == 0
 
 
 def test_that_a_lost_carrier_explains_what_is_done_about_it(lives):

@@ -13,7 +13,7 @@ from made_runs import judge, lab_ns, report, scenario
 
 from foliot_lab.command import _run
 from foliot_lab.report.conclusion import conclude, lines
-from foliot_lab.scenario.train_spec import TrainSpec
+from foliot_lab.scenario.spec import TrainSpec
 from foliot_lab.workload.train.ranks import Ended, missing
 from foliot_lab.workload.train.record import STEP, JobRecord, read
 from foliot_lab.workload.train.toy_language import KINDS, VOCABULARY, Speaker

@@ -13,7 +13,7 @@ def test_a_healed_cut_is_right():
         "node3.rail0 lost its carrier; both directions of every pair flowed again after 6.0 ms; "
         "all of it was back 5.0 s after the healing; no flow broke, the longest gap was 200 ms."
     )
-    assert of_run[:3] == ("", True, "Nothing happened that no fault explains.")
+    assert (of_run.fault, of_run.right, of_run.sentence) == ("", True, "Nothing happened that no fault explains.")
 
 
 def test_a_move_onto_the_dead_nic_and_away_again_is_told():
@@ -107,4 +107,8 @@ def test_strays_are_wrong():
         scenario(), events=[event(5), event(10.001, id="found")], commands=[command(5), command(6)]
     )
     assert of_fault.right
-    assert of_run[:3] == ("", False, "1 event and 2 commands that no fault explains.")
+    assert (of_run.fault, of_run.right, of_run.sentence) == (
+        "",
+        False,
+        "1 event and 2 commands that no fault explains.",
+    )

@@ -11,7 +11,7 @@ from patient_bus import wait_for_slow_servers
 
 
 @pytest.fixture(autouse=True)
-def patient_bus(monkeypatch):
+def slow_servers(monkeypatch):
     """No test asks for more than the bus's answer."""
     wait_for_slow_servers(monkeypatch)
 

@@ -9,15 +9,8 @@ import pytest
 from foliot_schemas import Event, NodePaths, encode
 from foliot_schemas.subjects import CLOCKS, EVENT, PATHS, REJECTED
 from patience import patience
-from patient_bus import patient
 
 pytestmark = pytest.mark.nats
-
-
-@pytest.fixture
-def buses(buses):
-    """Two connections that are waited for."""
-    return tuple(map(patient, buses))
 
 
 def event(number):

@@ -12,11 +12,9 @@ import pytest
 import seeds
 from targets import KINDS
 
-from foliot.bus.client import Bus
 from foliot_agent.core.peer_protocol import Seal
 from foliot_schemas import decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS, SERVICES
-from patient_bus import patient
 
 pytestmark = pytest.mark.nats
 
@@ -28,16 +26,14 @@ READS = {"sync", "detector", "remediator", "gateway", "agent", "probe"}
 
 
 @pytest.fixture
-async def fleet(nats_server, tmp_path):
+async def fleet(nats_server, bus, tmp_path):
     """All services at work."""
-    bus = patient(await Bus.connect(nats_server.settings, "test"))
     made = fleets.Fleet(bus, tmp_path, nats_server.settings.url)
     try:
         await made.start()
         yield made
     finally:
         await made.stop()
-        await bus.close()
 
 
 class Flood:

@@ -13,16 +13,16 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
-from foliot.bus.client import Bus
 from foliot_schemas import Event, Nic, Node, Outcome, PortState
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import EVENT, INVENTORY, OUTCOME, PORT
 from patience import patience
-from patient_bus import patient
 from ports import port_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from foliot.bus.client import Bus
 
 pytestmark = [pytest.mark.browser, pytest.mark.nats]
 
@@ -77,14 +77,6 @@ async def gateway(nats_server) -> AsyncIterator[Gateway]:
     await running.start()
     yield running
     await running.kill()
-
-
-@pytest.fixture
-async def bus(nats_server) -> AsyncIterator[Bus]:
-    """The connection of the services that the gateway hears."""
-    connected = patient(await Bus.connect(nats_server.settings, "test"))
-    yield connected
-    await connected.close()
 
 
 def node(name: str) -> Node:

@@ -1,4 +1,4 @@
-"""Connections of tests to a bus that may stand still for a moment. A service would write again after two seconds, and a test does not."""
+"""Connections of tests to a bus that may stand still for a moment. A service would ask again after two seconds, and a test does not."""
 
 from __future__ import annotations
 
@@ -17,35 +17,23 @@ if TYPE_CHECKING:
     from foliot.settings import BusSettings
 
 
-def patient(bus: Bus) -> Bus:
-    """The same connection, which waits for each answer as long as a test has patience."""
+@contextlib.asynccontextmanager
+async def connected(settings: BusSettings, service: str = "test", *, makes: bool = True) -> AsyncIterator[Bus]:
+    """The test's own connection, see `Bus.connect`: it waits for each answer as long as a test has patience."""
+    bus = Bus.later(settings, service, makes=makes)
     bus._stream._timeout = patience(20)
-    return bus
-
-
-async def patient_bus(settings: BusSettings, service: str = "test") -> Bus:
-    """A service's connection that is patient also while it is made."""
-    bus = patient(Bus.later(settings, service))
     try:
         await bus.opened()
-    except BaseException:
-        await bus.close()
-        raise
-    return bus
-
-
-@contextlib.asynccontextmanager
-async def connected(settings: BusSettings, service: str = "test") -> AsyncIterator[Bus]:
-    """Such a connection, and its end."""
-    bus = await patient_bus(settings, service)
-    try:
         yield bus
     finally:
         await bus.close()
 
 
 def wait_for_slow_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives every `Bus` that is made from now on time to connect, and for requests and pings. It notices at once that a server has ended: the kernel closes the connection."""
+    """Gives every `Bus` that the tested code makes in this process time to connect, and for requests and pings.
+
+    It notices at once that a server has ended: the kernel closes the connection.
+    """
     monkeypatch.setattr(client, "ACK_TIMEOUT_S", patience(10))
     monkeypatch.setattr(connection, "_CONNECT_S", patience(10))
     monkeypatch.setattr(connection, "_PING_S", patience(20))

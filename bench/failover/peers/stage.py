@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from bench.clock_peers.children import ChildError
 from bench.failover.peers.rows import Row
 from foliot_lab.fabric.fabric import FabricError
-from foliot_lab.faults.actions import Action, World, prepare
+from foliot_lab.faults.actions import Action, prepare
 from foliot_lab.scenario.spec import FaultSpec
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bench.failover.peers.rows import Coverage
     from foliot_lab.fabric.fabric import Fabric
+    from foliot_lab.faults.world import World
     from foliot_lab.measure.clock_truth import LabTime
     from foliot_lab.scenario.spec import FabricSpec, FaultKind
     from foliot_lab.scenario.topology import FabricPlan

@@ -111,7 +111,7 @@ class Streams:
         """
         listener = self._listeners[other]
         client = self._open(host)
-        client.connect_ex((self._fabric.underlay(other, rail), _PORT))
+        client.connect_ex((self._fabric.plan.underlay(other, rail), _PORT))
         servers: list[socket.socket] = []
 
         def accepted() -> bool:

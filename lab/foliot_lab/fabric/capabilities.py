@@ -7,6 +7,7 @@ exits 1 if any is missing.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ _TRIALS = (
     (IP, "link add t3 type bridge", "bridges (CONFIG_BRIDGE)"),
     (TC, "qdisc add dev t0 root handle 1: tbf rate 100mbit burst 70000 limit 300000", "rates (CONFIG_NET_SCH_TBF)"),
     (TC, "qdisc add dev t0 clsact", "filters at both ends of a device (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_ACT)"),
-    (TC, "filter add dev t0 ingress prio 1 bpf da bytecode 1,6 0 0 2", "BPF filters (CONFIG_NET_CLS_BPF)"),
+    (TC, "filter add dev t0 ingress prio 1 bpf da bytecode '1,6 0 0 2'", "BPF filters (CONFIG_NET_CLS_BPF)"),
     (IP, "rule add to 198.51.100.0/24 lookup 7000 priority 7100", "routing rules (CONFIG_IP_MULTIPLE_TABLES)"),
     (
         IP,
@@ -107,8 +108,7 @@ def try_all() -> list[str]:
     if found:
         return found
     for tool, arguments, what in _TRIALS:
-        command = [tool, *_words(arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run([tool, *shlex.split(arguments)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             found.append(f"The kernel lacks {what}: {' '.join(done.stderr.split())}")
     return found + _settings_missing()
@@ -126,11 +126,6 @@ def _settings_missing() -> list[str]:
     except OSError as error:
         found.append(f"The kernel lets a namespace choose no TCP congestion control: {error.strerror}.")
     return found
-
-
-def _words(arguments: str) -> list[str]:
-    head, bytecode, program = arguments.partition("bytecode ")
-    return [*head.split(), *([bytecode.strip(), program] if bytecode else [])]
 
 
 def is_privileged() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from foliot_lab.fabric.iproute import IP, TC
 from foliot_lab.fabric.link_shaping import Shape, shape_command
@@ -43,8 +43,6 @@ class Fabric:
     def __init__(self, plan: FabricPlan, control: Namespace) -> None:
         self.plan = plan
         self.control = control
-        self.congestion_control = ""
-        """What the hosts' TCP uses unless a program chooses otherwise."""
         self._namespaces: dict[str, Namespace] = {CONTROL: control}
         self._netlink: dict[str, Rtnetlink] = {}
         self._indexes = {(port.owner, port.device): port.index for ports in plan.ports.values() for port in ports}
@@ -89,14 +87,6 @@ class Fabric:
             raise KeyError(f"no host {name!r} in this fabric")
         return self._namespaces[name]
 
-    def underlay(self, node: str, rail: str) -> str:
-        """The fabric address of a node's NIC.
-
-        Raises:
-            KeyError: there is no such NIC.
-        """
-        return self.plan.underlay(node, rail)
-
     def netlink(self, port: Port) -> Rtnetlink:
         """The routing socket of a port's namespace.
 
@@ -140,10 +130,9 @@ class Fabric:
                 settle_neighbours(port.device)
 
     def spine(
-        self, source: str, destination: str, rail: str, source_port: int, destination_port: int = VXLAN_PORT, *,
-        protocol: Literal["udp", "tcp"] = "udp",
-    ) -> str | None:  # fmt: skip
-        """The spine that carries this five-tuple between two nodes' NICs, as the leaf's kernel says; None: same leaf.
+        self, source: str, destination: str, rail: str, source_port: int, destination_port: int = VXLAN_PORT
+    ) -> str | None:
+        """The spine that carries UDP of these ports between two nodes' NICs, as the leaf's kernel says; None: same leaf.
 
         Raises:
             KeyError: there is no such NIC.
@@ -152,10 +141,9 @@ class Fabric:
         leaf = self.plan.leaf(source, rail)
         if leaf == self.plan.leaf(destination, rail):
             return None
-        number = socket.IPPROTO_UDP if protocol == "udp" else socket.IPPROTO_TCP
-        ends = (self.underlay(source, rail), self.underlay(destination, rail))
+        ends = (self.plan.underlay(source, rail), self.plan.underlay(destination, rail))
         arrives_on = self.plan.links[f"{source}.{rail}"].far
-        question = ask_route(*ends, arrives_on.index, number, (source_port, destination_port))
+        question = ask_route(*ends, arrives_on.index, socket.IPPROTO_UDP, (source_port, destination_port))
         output = self.netlink(arrives_on).output_device(question)
         device = next(port.device for port in self.plan.ports[leaf] if port.index == output)
         return f"{rail}.{device}"
@@ -180,7 +168,7 @@ class Fabric:
                     set_sysctls({**ROUTER, "net/ipv4/fib_multipath_hash_seed": str(seeds[name])})
                 elif name in self.plan.hosts:
                     set_sysctls(HOST)
-                    self.congestion_control = pin_congestion_control()
+                    pin_congestion_control()
 
     def _wires(self) -> list[str]:
         lines = [

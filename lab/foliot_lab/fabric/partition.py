@@ -69,6 +69,4 @@ class Partitions:
                     self._sockets[here].request(message(kind, flags, body, where, *more))
 
     def _places(self, name: str) -> tuple[str, ...]:
-        if name != "bus":
-            return (name,)
-        return tuple(each for each in self._plan.central if each.startswith("nats"))
+        return self._plan.bus_servers if name == "bus" else (name,)

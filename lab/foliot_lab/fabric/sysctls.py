@@ -62,8 +62,8 @@ def settle_neighbours(device: str) -> None:
     set_sysctls({f"net/ipv4/neigh/{device}/base_reachable_time_ms": str(_REACHABLE_MS)})
 
 
-def pin_congestion_control() -> str:
-    """Pin TCP's congestion control to the first that this kernel grants a namespace; returns its name.
+def pin_congestion_control() -> None:
+    """Pin TCP's congestion control to the first that this kernel grants a namespace.
 
     The kernel's own default differs from machine to machine. bbr paces, which would hide the effects of a queue. A
     kernel grants a namespace only unrestricted ones: its own default and reno. A program that has CAP_NET_ADMIN may
@@ -77,4 +77,3 @@ def pin_congestion_control() -> str:
         setting.write_text("cubic")
     except OSError:
         setting.write_text("reno")
-    return setting.read_text().strip()

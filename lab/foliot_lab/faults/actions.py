@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_lab.fabric.link_shaping import Shape, drop, drop_large, pass_again, reshape
 from foliot_lab.fabric.namespaces import child_setup
@@ -21,42 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from foliot_lab.fabric.fabric import Fabric
+    from foliot_lab.faults.world import World
     from foliot_lab.scenario.spec import FabricSpec, FaultSpec
     from foliot_lab.scenario.topology import Link, Port
-
-
-class World(Protocol):
-    """The targets of faults other than wires. A place is a host ("node3"), a process ("node3/probe") or a service."""
-
-    def kill(self, where: str) -> None:
-        """Kill the processes there, and do not restart them."""
-
-    def restart(self, where: str) -> None:
-        """Let them start again."""
-
-    def stop(self, where: str) -> None:
-        """Halt the processes there."""
-
-    def resume(self, where: str) -> None:
-        """Let halted processes go on."""
-
-    def terminate(self, where: str) -> None:
-        """Ask the processes there to end; they are started again."""
-
-    def step_clock(self, node: str, offset_ns: int) -> None:
-        """Step a node's clock forward by this much."""
-
-    def cut_bus(self) -> None:
-        """Cut all nodes off the bus."""
-
-    def mend_bus(self) -> None:
-        """Connect the nodes to the bus again."""
-
-    def part(self, where: str) -> None:
-        """Separate two places, `node3|bus`, so that they do not hear each other."""
-
-    def join(self, where: str) -> None:
-        """Let them hear each other again."""
 
 
 class Action(NamedTuple):

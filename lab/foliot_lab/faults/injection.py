@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foliot_lab.fabric.fabric import Fabric
-    from foliot_lab.faults.actions import Action, World
+    from foliot_lab.faults.actions import Action
+    from foliot_lab.faults.world import World
     from foliot_lab.scenario.spec import FaultSpec, Scenario
 
 log = structlog.get_logger()

@@ -39,7 +39,6 @@ class Collector:
         self.events: list[Heard[Event]] = []
         self.commands: list[Heard[Command]] = []
         self.outcomes: list[Heard[Outcome]] = []
-        self.clocks: list[Heard[ClockState]] = []
         self._lab = lab
         self._truth = truth
         self._on_heard = on_heard
@@ -68,8 +67,7 @@ class Collector:
             self.outcomes.append(self._heard(outcome))
 
     async def clock(self, state: ClockState, _subject: str = "") -> None:
-        """Keeps the state of a clock that sync published."""
-        self.clocks.append(Heard(self._lab.now_ns(), state))
+        """Passes on the state of a clock that sync published."""
         self._truth.learn(state)
 
     def _is_new(self, kind: str, name: str) -> bool:

@@ -13,13 +13,13 @@ import os
 import socket
 import termios
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from foliot_lab.fabric.namespaces import make_socket
 from foliot_lab.measure.budget import traffic_gbps
+from foliot_lab.measure.machine import CpuTimes
 
 if TYPE_CHECKING:
     from foliot_lab.fabric.fabric import Fabric
@@ -59,7 +59,7 @@ async def measure(fabric: Fabric, speed: float = 1.0) -> Carrying:
     await asyncio.sleep(_WATCH_S)
     idle_busy = (busy_s() - before) / _WATCH_S
     rail, source, sink = fabric.plan.rails[0], fabric.plan.hosts[0], fabric.plan.hosts[-1]
-    here, there = (End(fabric.host(host), fabric.underlay(host, rail)) for host in (source, sink))
+    here, there = (End(fabric.host(host), fabric.plan.underlay(host, rail)) for host in (source, sink))
     found = await solo(here, there)
     return Carrying(
         solo_mbps=found.mbps, link_mbps=fabric.plan.link_mbps,
@@ -157,6 +157,6 @@ def arrived(receiver: socket.socket, read: int) -> int:
 
 
 def busy_s() -> float:
-    """Seconds that all processors together have been busy since boot (proc_stat(5): all but idle and iowait)."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    """Seconds that all processors together have been busy since boot (all but idle time and the waits for a disk)."""
+    times = CpuTimes.read()
+    return (times.total - times.idle) / os.sysconf("SC_CLK_TCK")

@@ -10,9 +10,8 @@ clock is judged by the reference that sync's bounds are relative to.
 
 from __future__ import annotations
 
-import collections
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from foliot.clock.injected_skew import Skew
     from foliot_schemas import ClockState
 
 SAMPLE_S = 0.1
@@ -44,20 +44,9 @@ class LabTime(msgspec.Struct, frozen=True):
         """Lab time at a CLOCK_MONOTONIC_RAW."""
         return raw_ns + self.base_ns
 
-    def raw(self, lab_ns: int) -> int:
-        """CLOCK_MONOTONIC_RAW at a lab time."""
-        return lab_ns - self.base_ns
-
     def now_ns(self) -> int:
         """Lab time now."""
         return self.of_raw(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-
-
-class Skewed(Protocol):
-    """An injected clock error; `foliot.clock.injected_skew.Skew` is one."""
-
-    def offset_ns(self, raw_ns: int) -> int:
-        """Local time minus CLOCK_MONOTONIC_RAW."""
 
 
 class Claim(NamedTuple):
@@ -90,17 +79,13 @@ class Truth:
 
     Parameters:
         skews: of every host clock, by the clock's name.
-
-    `counts` is how often a clock claimed nothing, by its status. ``void``: past its promise. ``unknown``: before the
-    first state.
     """
 
-    def __init__(self, skews: Mapping[str, Skewed]) -> None:
+    def __init__(self, skews: Mapping[str, Skew]) -> None:
         self._skews = skews
         self._states: dict[str, ClockState] = {}
         self._windows: set[int] = set()
         self.claims: list[Claim] = []
-        self.counts: collections.Counter[str] = collections.Counter()
 
     def learn(self, state: ClockState) -> None:
         """Takes a state of a clock from sync; a clock that the lab did not make is ignored."""
@@ -115,9 +100,7 @@ class Truth:
         """
         for clock in self._skews:
             state = self._states.get(clock)
-            if state is None:
-                self.counts["unknown"] += 1
-            elif state.reference != clock:
+            if state is not None and state.reference != clock:
                 self._judge(clock, state, raw_ns)
 
     def reference_ns(self, reference: str, raw_ns: int) -> int | None:
@@ -165,15 +148,10 @@ class Truth:
         )
 
     def _judge(self, clock: str, state: ClockState, raw_ns: int) -> None:
-        local_ns = self._local_ns(clock, raw_ns)
-        error_ns = self.error_ns(clock, raw_ns)
-        if error_ns is None:
-            promising = state.status in _PROMISING
-            void = promising and local_ns > state.void_after_ns
-            self.counts["void" if void else "unknown" if promising else state.status] += 1
-            return
-        within = abs(error_ns) <= state.bound_at_ns(local_ns), abs(error_ns) <= state.hard_bound_at_ns(local_ns)
-        self.claims.append(Claim(error_ns, *within))
+        local_ns, error_ns = self._local_ns(clock, raw_ns), self.error_ns(clock, raw_ns)
+        if error_ns is not None:
+            within = abs(error_ns) <= state.bound_at_ns(local_ns), abs(error_ns) <= state.hard_bound_at_ns(local_ns)
+            self.claims.append(Claim(error_ns, *within))
 
     def _local_ns(self, clock: str, raw_ns: int) -> int:
         return raw_ns + self._skews[clock].offset_ns(raw_ns)

@@ -100,6 +100,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The most changes that any pair made, away and back."""
 
 
+UNSEEN = Verdict(interrupted=0, changed=0, moved_ns=None, restored_ns=None, moves=0)
+"""Where the witness saw nothing."""
+
+
 def look(
     pulses: Pulses, injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS, *, rail: str = ""
 ) -> Sight:
@@ -194,9 +198,9 @@ def _way(device: str) -> tuple[str, str]:
 
 def _last(moments: Iterable[int | None]) -> int | None:
     """The latest moment; None if there is none, or one of them never came."""
-    latest: int | None = None
+    known: list[int] = []
     for moment in moments:
         if moment is None:
             return None
-        latest = moment if latest is None else max(latest, moment)
-    return latest
+        known.append(moment)
+    return max(known, default=None)

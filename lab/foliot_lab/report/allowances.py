@@ -5,14 +5,14 @@ They are the times without a live route, and those in which a service was itself
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from foliot_lab.measure.intervals import Intervals
-from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.hindrances import Hindrance, bus_away, hindrances, times
-from foliot_lab.scenario.promises import class_of
+from foliot_lab.scenario.promises import OF_PATHS, class_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,14 +44,6 @@ class NotCounted(msgspec.Struct, frozen=True, kw_only=True):
     """After the healing: other faults were on the same paths, or services that restore traffic were at fault."""
 
 
-class Course(NamedTuple):
-    """The times of a fault's outcome. Lab time; None: it did not happen."""
-
-    detected_ns: int | None
-    moved_ns: int | None
-    restored_ns: int | None
-
-
 class Allowances:
     """The allowances of all faults of a run.
 
@@ -68,23 +60,24 @@ class Allowances:
         self._armed = armed
         self._end_ns = end_ns
 
-    def of(self, injection: Injection, course: Course) -> NotCounted:
-        """The allowances of one fault."""
+    def of(
+        self, injection: Injection, detected_ns: int | None, moved_ns: int | None, restored_ns: int | None
+    ) -> NotCounted:
+        """The allowances of one fault, by the times of its outcome. Lab time; None: it did not happen."""
         since_ns = injection.injected_ns
         over_ns = self._end_ns if injection.healed_ns is None else injection.healed_ns
-        found_ns = over_ns if course.detected_ns is None else course.detected_ns
-        moved_ns = over_ns if course.moved_ns is None else course.moved_ns
+        found_ns = over_ns if detected_ns is None else detected_ns
+        moved_ns = over_ns if moved_ns is None else moved_ns
         telling = hindrances("tell", self._fabric.hosts, self._injections, self._end_ns)
-        if (
-            injection.kind not in OF_PATHS
-        ):  # The remaining services find a dead process, and its own fault is one of these hindrances.
+        if injection.kind not in OF_PATHS:
+            # The remaining services find a dead process, and its own fault is one of these hindrances.
             telling = [each for each in telling if each.fault_id != injection.fault_id]
         no_way = self._without_way(injection)
         return NotCounted(
             found=_taken(telling, Intervals(), since_ns, found_ns),
             moved=_taken(self.moving(injection), no_way, since_ns, moved_ns),
             no_way_ms=round(no_way.within(since_ns, moved_ns) * 1e-6, 3),
-            back=self._back(injection, course),
+            back=self._back(injection, restored_ns),
         )
 
     def standing(self, one: str, other: str, injection: Injection | None) -> Intervals:
@@ -115,12 +108,12 @@ class Allowances:
             found |= self._ways.without(pair.source.node, pair.destination.node)
         return found
 
-    def _back(self, injection: Injection, course: Course) -> Allowance:
+    def _back(self, injection: Injection, restored_ns: int | None) -> Allowance:
         """The time after the healing until the last hindrance was over."""
         healed_ns = injection.healed_ns
         if healed_ns is None or injection.kind not in OF_PATHS:
             return Allowance()
-        until_ns = self._end_ns if course.restored_ns is None else course.restored_ns
+        until_ns = self._end_ns if restored_ns is None else restored_ns
         ends = [healed_ns]
         own = set(scope(injection.kind, injection.where, self._fabric).pairs())
         for other in self._injections:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.measure.outages import UNSEEN
 from foliot_lab.report.blast_radius import Scope, scope
 
 if TYPE_CHECKING:
@@ -57,18 +58,14 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     stray_commands: list[Heard[Command]]
 
 
-def spans(
-    injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: FabricPlan, end_ns: int,
-    recovery_ns: int = RECOVERY_NS,
-) -> list[Span]:  # fmt: skip
+def spans(injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: FabricPlan, end_ns: int) -> list[Span]:
     """The things and times that each fault may explain; `seen` is the witness's verdict on it."""
     found = []
     for injection in injections:
         until_ns = end_ns
         if injection.healed_ns is not None:
-            verdict = seen.get(injection.fault_id)
-            restored_ns = verdict.restored_ns if verdict is not None else None
-            until_ns = max(injection.healed_ns + recovery_ns, (restored_ns or 0) + SETTLE_NS)
+            restored_ns = seen.get(injection.fault_id, UNSEEN).restored_ns
+            until_ns = max(injection.healed_ns + RECOVERY_NS, (restored_ns or 0) + SETTLE_NS)
         found.append(
             Span(
                 fault_id=injection.fault_id,

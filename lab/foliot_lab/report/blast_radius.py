@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from foliot_schemas import Command, Event
     from foliot_schemas.event_kinds import Concerned
 
-OF_PATHS = frozenset(
-    {"link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "mtu", "reload"}
-)
-"""Kinds of fault for which traffic may be moved."""
-_OF_THE_HOST = frozenset({"clock-step"})
-
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """The things that one fault may touch."""
@@ -60,9 +54,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         ends = ((source, destination), (destination, source))
         return any(one in self.near and other in self.far for one, other in ends)
 
-    def has(self, kind: str, who: str) -> bool:
-        """Whether a verdict of this kind, about this name, is about the fault's own things."""
-        known = event_kinds.find(kind)
+    def has_event(self, event: Event) -> bool:
+        """Whether an event is about the fault's own things."""
+        known, who = event_kinds.find(event.kind), event.who
         concerns: Concerned = "anything" if known is None else known.concerns
         if concerns in self.anywhere or who in self.names:
             return True
@@ -75,10 +69,6 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         if concerns == "nic":
             return who in (self.nics if known is not None and known.is_local else self.near)
         return concerns == "anything" and (who in self.near or any(node_of(nic) == who for nic in self.near))
-
-    def has_event(self, event: Event) -> bool:
-        """Whether an event is about the fault's own things."""
-        return self.has(event.kind, event.who)
 
     def parts_of(self, command: Command) -> tuple[bool, ...]:
         """For every part of a command, in a fixed order: whether it is about the fault's own things."""
@@ -117,7 +107,7 @@ def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
         whole_bus = where == "bus" or where.startswith("nats") or "|" in where
         anywhere: set[Concerned] = {"clock", "process", "anything"} if whole_bus else {"clock", "anything"}
         return Scope(names=frozenset({where}), anywhere=frozenset(anywhere))
-    if kind in _OF_THE_HOST:
+    if kind == "clock-step":  # done to the host
         return Scope(names=frozenset({node}), anywhere=frozenset({"anything"}))
     own = frozenset(nic for nic in everyone if node_of(nic) == node)
     names = frozenset({node, f"{node}/probe", f"{node}/agent"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.report.job_text import summary
-from foliot_lab.report.report import Conclusion, Judged
+from foliot_lab.report.report import Conclusion
 from foliot_lab.report.verdicts import verdicts
 
 if TYPE_CHECKING:
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> tuple[Report, Conclusion]:
     """The report with its verdict, and the verdict alone."""
     judged = verdicts(report, scenario, seen)
-    conclusion = Conclusion(
-        right=all(each.right for each in judged),
-        outcomes=[
-            Judged(fault=each.fault_id, right=each.right, sentence=each.sentence, held=list(each.held))
-            for each in judged
-        ],
-    )
+    conclusion = Conclusion(right=all(each.right for each in judged), outcomes=judged)
     return msgspec.structs.replace(report, verdict=conclusion), conclusion
 
 

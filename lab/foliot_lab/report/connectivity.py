@@ -93,25 +93,18 @@ def _spells(injections: Sequence[Injection], fabric: FabricPlan, end_ns: int) ->
 def _of(injection: Injection, fabric: FabricPlan, end_ns: int) -> Iterator[tuple[Lane, Interval]]:
     if injection.where not in fabric.links or injection.kind not in _BOTH_WAYS | _UPWARDS:
         return
-    for part in downs(injection, end_ns):
+    for part in _downs(injection, end_ns):
         yield (injection.where, "up"), part
         if injection.kind in _BOTH_WAYS:
             yield (injection.where, "down"), part
 
 
-def downs(injection: Injection, end_ns: int) -> Iterable[Interval]:
+def _downs(injection: Injection, end_ns: int) -> Iterable[Interval]:
     """The times in which a fault was on.
 
     A fault that flaps has many; else from the injection to the healing or the run's end.
     """
-    began: int | None = None
     if len(injection.edges) <= 2:
         return [(injection.injected_ns, end_ns if injection.healed_ns is None else injection.healed_ns)]
-    found = []
-    for edge in injection.edges:
-        if edge.down:
-            began = edge.at_ns
-        elif began is not None:
-            found.append((began, edge.at_ns))
-            began = None
-    return found if began is None else [*found, (began, end_ns)]
+    moments = [edge.at_ns for edge in injection.edges]
+    return zip(moments[::2], [*moments[1::2], end_ns], strict=False)

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from foliot_lab.report.attribution import RECOVERY_NS
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -48,4 +46,3 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """End of the run."""
     armed: str = "off"
     """Whether agents act on their own lost carrier: `off`, `bus-away` or `always`."""
-    recovery_ns: int = RECOVERY_NS

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.blast_radius import scope
+from foliot_lab.scenario.promises import OF_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.intervals import Interval
-    from foliot_lab.report.allowances import Allowances, Course, NotCounted
+    from foliot_lab.report.allowances import Allowances
     from foliot_lab.report.attribution import Span
     from foliot_lab.report.evidence import Evidence
     from foliot_lab.workload.flow_loop import FlowPlan
@@ -67,7 +68,7 @@ def flow_reports(
         return []
     since_ns, until_ns = injection.injected_ns, min(span.until_ns, evidence.end_ns)
     healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
-    ends = accounts.ends(injection)
+    ends = accounts.ends[injection.fault_id]
     after_ns = max(healed_ns, restored_ns or 0)
     return [
         FlowReport(
@@ -113,20 +114,13 @@ class Accounts:
     """
 
     def __init__(self, evidence: Evidence, spans: Sequence[Span], allowances: Allowances) -> None:
+        self.allowances = allowances
         self._evidence = evidence
-        self._allowances = allowances
-        self._ends = {
+        self.ends = {
             injection.fault_id: _ends(evidence, injection, span)
             for injection, span in zip(evidence.injections, spans, strict=True)
         }
-
-    def not_counted(self, injection: Injection, course: Course) -> NotCounted:
-        """The parts of a fault's own times that do not count."""
-        return self._allowances.of(injection, course)
-
-    def ends(self, injection: Injection) -> dict[str, int]:
-        """The end of the time in which a fault answers, for each flow that it may touch."""
-        return self._ends[injection.fault_id]
+        """By fault: the end of the time in which it answers, for each flow that it may touch."""
 
     def rest(self, flow: int) -> list[Interval]:
         """The gaps of a flow for which no fault answers, from second 0 on."""
@@ -153,7 +147,7 @@ class Accounts:
         return [] if record is None else record.gaps(flow, self._evidence.start_ns, self._evidence.end_ns)
 
     def _answers(self, injection: Injection, flow: int, gap: Interval) -> bool:
-        until_ns = self._ends[injection.fault_id].get(self._evidence.flows[flow].id)
+        until_ns = self.ends[injection.fault_id].get(self._evidence.flows[flow].id)
         return until_ns is not None and injection.injected_ns - _BEGINS_NS <= gap[0] < until_ns
 
     def _last_of_paths(self, gap: Interval) -> Injection | None:
@@ -163,7 +157,7 @@ class Accounts:
 
     def _left_ms(self, flow: int, gap: Interval, injection: Injection | None) -> float:
         plan = self._evidence.flows[flow]
-        standing = self._allowances.standing(plan.source, plan.destination, injection)
+        standing = self.allowances.standing(plan.source, plan.destination, injection)
         since_ns, until_ns = gap
         left_ns = until_ns - since_ns - STANDS_AGAIN * standing.within(since_ns, until_ns)
         return round(max(0, left_ns) * 1e-6, 3)

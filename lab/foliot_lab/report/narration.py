@@ -59,26 +59,22 @@ class Narrator:
         self._time = time
         self._truth = truth
         self._out = out
-        self._zero_ns = time.now_ns()
+        self.zero_ns = time.now_ns()
+        """Second 0, lab time."""
         self._gathered: dict[tuple[str, ...], list[Event | Command | Outcome]] = {}
         self._held: list[tuple[int, str]] = []
         """A heap of lines with the lab times of their events."""
 
-    @property
-    def zero_ns(self) -> int:
-        """Second 0, lab time."""
-        return self._zero_ns
-
     def start(self, faults: tuple[FaultSpec, ...], in_s: float = 0.0) -> None:
         """Sets second 0 to now, or to a moment ahead."""
-        self._zero_ns = self._time.now_ns() + round(in_s * 1e9)
+        self.zero_ns = self._time.now_ns() + round(in_s * 1e9)
         self._faults = {fault.id: fault for fault in faults}
 
     def say(self, text: str, *, at_ns: int | None = None, who: str = "lab") -> None:
         """Writes one line, in its turn."""
         now_ns = self._time.now_ns()
         at_ns = at_ns or now_ns
-        seconds = (at_ns - self._zero_ns) * 1e-9
+        seconds = (at_ns - self.zero_ns) * 1e-9
         heapq.heappush(self._held, (at_ns, f"{seconds:9.3f} s  {who:<11} {text}\n"))
         wait_s = min(max(0.0, _HOLD_S - (now_ns - at_ns) * 1e-9), _HOLD_S)  # times of a wrong clock may lie ahead
         asyncio.get_running_loop().call_later(wait_s, self._write, at_ns)
@@ -107,21 +103,19 @@ class Narrator:
         after_ms = (moved_ns - injected_ns) * 1e-6
         self.say(f"on the wire: {changed} pairs changed their way, all flow after {after_ms:.1f} ms", at_ns=moved_ns)
 
-    def event(self, event: Event) -> None:
-        """Tells of a detector's event or a remediator's refusal. Events that come by the dozen are told together."""
-        kind = event_kinds.find(event.kind)
+    def hear(self, message: Event | Command | Outcome) -> None:
+        """Tells of an event or refusal, and of commands and of outcomes, those of one fault together.
+
+        Events that come by the dozen are told together as well.
+        """
+        if not isinstance(message, Event):
+            self._gather((type(message).__name__, message.verb, message.fault or message.cause), message)
+            return
+        kind = event_kinds.find(message.kind)
         if kind is not None and kind.concerns in _BY_THE_DOZEN:
-            self._gather(("event", event.kind, event.state, event.policy), event)
+            self._gather(("Event", message.kind, message.state, message.policy), message)
         else:
-            self._tell_events([event])
-
-    def command(self, command: Command) -> None:
-        """Tells of a command of the remediator, together with the others of the same fault."""
-        self._gather(("command", command.verb, command.fault or command.cause), command)
-
-    def outcome(self, outcome: Outcome) -> None:
-        """Tells of an agent's outcome, together with the others of the same fault."""
-        self._gather(("outcome", outcome.verb, outcome.fault or outcome.cause), outcome)
+            self._tell_events([message])
 
     def _gather(self, key: tuple[str, ...], message: Event | Command | Outcome) -> None:
         if key not in self._gathered:

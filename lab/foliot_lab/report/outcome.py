@@ -13,7 +13,7 @@ from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
 from foliot_lab.report.figures_text import count_of, miss, time_of
 from foliot_lab.report.report import Held
-from foliot_lab.scenario.promises import expected, promise_of
+from foliot_lab.scenario.promises import CUTS, LETS_PASS, OF_PATHS, expected, promise_of
 from foliot_remediator.settings import RemediatorSettings
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.promises import Key
     from foliot_lab.scenario.spec import FaultSpec, Scenario
 
-_CUTS = frozenset({"link-down", "admin-down", "flap", "drop", "drop-one-way", "mtu", "reload"})
-"""Kinds that stop traffic for good, so that it must move."""
-_DEGRADES = frozenset({"loss", "loss-one-way", "rate"})
-"""Kinds that let traffic through; the settings decide whether it moves."""
 _FLAP_MOVES = 2
 """Moves in a flap: away and back once. The next time away must be the last until the flapping is over."""
 _MOVES_OF_ONE = 2
@@ -62,7 +58,7 @@ class Outcome:
     def findings(self, seen: Verdict | None) -> Iterator[Finding]:
         """The findings on the fault, each right or wrong, in the order of the sentence."""
         fault, spec = self._fault, self._spec
-        if fault.kind in _CUTS or self._own("moved_ms") is not None:
+        if fault.kind in CUTS or self._own("moved_ms") is not None:
             yield from self._found(seen)
             yield self._moved(seen)
             if fault.moves and spec.lasts_s is not None:
@@ -73,7 +69,7 @@ class Outcome:
                 yield Finding(True, f"on the way some pair's traffic changed its way {fault.moves} times, not {most}")
         else:
             yield from self._found(seen)
-            if fault.kind not in _DEGRADES and seen is not None:
+            if fault.kind not in LETS_PASS and seen is not None:
                 moved = f"traffic was moved ({count_of(fault.moves, 'move')}) though no path was at fault"
                 yield Finding(not fault.moves, moved if fault.moves else "no traffic was moved, rightly")
         yield from (Finding(right, words) for right, words in of_job.finding(fault))
@@ -218,7 +214,7 @@ class Outcome:
     def _before(self) -> Iterator[FaultReport]:
         """The earlier faults of paths at the same place."""
         for other in self._report.faults:
-            here = other.where == self._fault.where and other.kind in _CUTS | _DEGRADES
+            here = other.where == self._fault.where and other.kind in OF_PATHS
             if here and other.id != self._fault.id and other.injected_ns <= self._fault.injected_ns:
                 yield other
 

@@ -8,12 +8,13 @@ import msgspec
 
 from foliot_lab.measure.clock_truth import ClockSummary  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.measure.host_latency import Machine, worst
-from foliot_lab.measure.outages import FULL_SIZE_REACH_NS, REACH_NS, judge
-from foliot_lab.report.allowances import Allowances, Course, NotCounted
+from foliot_lab.measure.outages import FULL_SIZE_REACH_NS, REACH_NS, UNSEEN, judge
+from foliot_lab.report.allowances import Allowances, NotCounted
 from foliot_lab.report.attribution import RECOVERY_NS, explain, spans
-from foliot_lab.report.blast_radius import OF_PATHS, scope
+from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.connectivity import Ways
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
+from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas.event_kinds import detects
@@ -88,13 +89,13 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     right: bool
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class Judged(msgspec.Struct, frozen=True):
     """The outcome of one fault or, without a fault, of the run as a whole, in the words of the terminal."""
 
     fault: str
     right: bool
     sentence: str
-    held: list[Held]
+    held: list[Held] = []
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +192,7 @@ def _undisturbed(
 
 def build(evidence: Evidence) -> Report:
     """The report of a run."""
-    faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns, evidence.recovery_ns)
+    faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns)
     found = explain(evidence.events, evidence.commands, faults)
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
@@ -222,10 +223,8 @@ def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
 
 def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained, accounts: Accounts) -> FaultReport:
     events = found.events[injection.fault_id]
-    verdict = evidence.seen.get(injection.fault_id)
-    detected_ns = _detected_ns(evidence, events)
-    moved_ns = None if verdict is None else verdict.moved_ns
-    restored_ns = None if verdict is None else verdict.restored_ns
+    verdict = evidence.seen.get(injection.fault_id, UNSEEN)
+    detected_ns, moved_ns, restored_ns = _detected_ns(evidence, events), verdict.moved_ns, verdict.restored_ns
     return FaultReport(
         id=injection.fault_id,
         kind=injection.kind,
@@ -236,10 +235,10 @@ def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explaine
         commanded_ns=_commanded_ns(evidence, events),
         moved_ns=moved_ns,
         restored_ns=restored_ns,
-        moves=0 if verdict is None else verdict.moves,
+        moves=verdict.moves,
         events=[event.message.id for event in events],
         trace_id=next((f"{trace_id(event.message.fault):032x}" for event in events if event.message.fault), None),
-        not_counted=accounts.not_counted(injection, Course(detected_ns, moved_ns, restored_ns)),
+        not_counted=accounts.allowances.of(injection, detected_ns, moved_ns, restored_ns),
         flows=flow_reports(evidence, injection, span, restored_ns, accounts),
         train=_train(evidence, injection, span),
     )

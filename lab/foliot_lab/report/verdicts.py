@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.figures_text import count_of, miss, time_of
 from foliot_lab.report.outcome import Outcome
-from foliot_lab.report.report import Held
+from foliot_lab.report.report import Held, Judged
 from foliot_lab.scenario.promises import promise_of
 
 if TYPE_CHECKING:
@@ -39,16 +39,7 @@ _STARTS = {
 }
 
 
-class Judgement(NamedTuple):
-    """The outcome of one fault or, without a fault, of the run as a whole."""
-
-    fault_id: str
-    right: bool
-    sentence: str
-    held: tuple[Held, ...] = ()
-
-
-def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> list[Judgement]:
+def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) -> list[Judged]:
     """Every fault's outcome, then that of the run as a whole.
 
     A run is right if all of this holds:
@@ -68,20 +59,20 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     for fault in report.faults:
         findings = list(Outcome(report, scenario, specs, fault).findings(seen.get(fault.id)))
         words = "; ".join([_STARTS[fault.kind].format(fault.where), *(each.words for each in findings if each.words)])
-        held = tuple(each.held for each in findings if each.held is not None)
-        judged.append(Judgement(fault.id, all(each.right for each in findings), f"{words}.", held))
+        held = [each.held for each in findings if each.held is not None]
+        judged.append(Judged(fault.id, all(each.right for each in findings), f"{words}.", held))
     if report.train is not None and report.train.deaths:
         right = any(of_job.ends_the_job(fault) for fault in report.faults)
-        judged.append(Judgement("", right, f"The job ended before its time: {of_job.dead(report.train.deaths)}."))
+        judged.append(Judged("", right, f"The job ended before its time: {of_job.dead(report.train.deaths)}."))
     elif report.train is not None:
-        judged.append(Judgement("", right=True, sentence="No rank of the job died."))
+        judged.append(Judged("", right=True, sentence="No rank of the job died."))
     if report.flows:
         judged.append(_rests(report, scenario))
     judged.append(_strays(report, scenario))
     return judged
 
 
-def _rests(report: Report, scenario: Scenario) -> Judgement:
+def _rests(report: Report, scenario: Scenario) -> Judged:
     """Whether flows stood still for which no fault answers."""
     worst = max(report.flows, key=lambda flow: flow.gap_with_way_ms)
     own_ms, most_ms = scenario.expect.gap_ms, promise_of("", "").gap_ms
@@ -90,23 +81,23 @@ def _rests(report: Report, scenario: Scenario) -> Judgement:
         worst = max(report.flows, key=lambda flow: flow.longest_gap_ms)
         was_ms, most_ms = worst.longest_gap_ms, own_ms
     right = was_ms <= most_ms
-    held = (Held(what="gap_ms", promised=most_ms, was=was_ms, right=right),) if most_ms < math.inf else ()
+    held = [Held(what="gap_ms", promised=most_ms, was=was_ms, right=right)] if most_ms < math.inf else []
     if right:
-        return Judgement("", right=True, sentence="No flow stood still but for a fault.", held=held)
+        return Judged("", right=True, sentence="No flow stood still but for a fault.", held=held)
     what = f"{worst.id} stood still for {time_of(worst.longest_gap_ms)} though no fault was on its own rail"
-    return Judgement("", right=False, sentence=f"{what}, {miss(was_ms, most_ms, 'too long')}.", held=held)
+    return Judged("", right=False, sentence=f"{what}, {miss(was_ms, most_ms, 'too long')}.", held=held)
 
 
-def _strays(report: Report, scenario: Scenario) -> Judgement:
+def _strays(report: Report, scenario: Scenario) -> Judged:
     """Whether more happened without a fault to explain it than was expected."""
     strays, most = report.unexplained, scenario.expect.unexplained
     count = strays.events + strays.commands
-    held = (Held(what="unexplained", promised=most, was=count, right=count <= most),)
+    held = [Held(what="unexplained", promised=most, was=count, right=count <= most)]
     if not count:
-        return Judgement("", right=True, sentence="Nothing happened that no fault explains.", held=held)
+        return Judged("", right=True, sentence="Nothing happened that no fault explains.", held=held)
     words = f"{count_of(strays.events, 'event')} and {count_of(strays.commands, 'command')} that no fault explains"
     if strays.least_idle_cpu is not None:
         words += f", the first while the machine was {strays.least_idle_cpu:.0%} idle"
     if most:
         words += f"; expected at most {most}"
-    return Judgement("", right=count <= most, sentence=f"{words}.", held=held)
+    return Judged("", right=count <= most, sentence=f"{words}.", held=held)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 TargetKind = Literal["nic", "fabric link", "host", "process", "service", "bus server", "bus", "pair"]
 
-SERVICES = CENTRAL
 NODE_PROCESSES = ("probe", "agent")
 
 _FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
@@ -22,7 +21,7 @@ _FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
     ("fabric link", re.compile(r"rail(?P<rail>\d+)\.leaf(?P<leaf>\d+)-spine(?P<spine>\d+)")),
     ("host", re.compile(r"node(?P<node>\d+)")),
     ("process", re.compile(rf"node(?P<node>\d+)/(?:{'|'.join(NODE_PROCESSES)})")),
-    ("service", re.compile("|".join(SERVICES))),
+    ("service", re.compile("|".join(CENTRAL))),
     ("bus server", re.compile(r"nats\d*")),
     ("bus", re.compile("bus")),
 )
@@ -62,7 +61,7 @@ def parse_where(where: str, fabric: FabricSpec) -> Target:
         return Target(kind=kind, name=where, node=f"node{groups['node']}" if "node" in groups else "")
     raise ValueError(
         f"{where!r} names nothing; expected a NIC (node3.rail0), a fabric link (rail0.leaf1-spine2), a host (node3),"
-        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a service ({', '.join(SERVICES)}),"
+        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a service ({', '.join(CENTRAL)}),"
         " a bus server (nats), bus, or two of them (node3|bus)"
     )
 

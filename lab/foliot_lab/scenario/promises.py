@@ -66,9 +66,12 @@ _CLASSES: dict[str, FaultClass] = {
     "drop": "silent", "drop-one-way": "silent",
     "mtu": "mtu",
 }  # fmt: skip
-_LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
+CUTS = frozenset(_CLASSES)
+"""Kinds that stop traffic for good, so that it must move."""
+LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
 """Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts."""
-_MOVES_NOTHING = "moves no traffic"
+OF_PATHS = CUTS | LETS_PASS
+"""Kinds for which traffic may be moved."""
 
 
 def class_of(kind: str, where: str) -> FaultClass:
@@ -83,22 +86,7 @@ def class_of(kind: str, where: str) -> FaultClass:
 def promise_of(kind: str, where: str) -> Promise:
     """The default promise on a fault."""
     row = PROMISES[class_of(kind, where)]
-    return msgspec.structs.replace(row, gap_ms=math.inf) if kind in _LETS_PASS else row
-
-
-def wrong_key(fault: FaultSpec) -> tuple[Key, str] | None:
-    """An expectation that a fault of this kind cannot have, and why; None: there is none."""
-    wanted = fault.expect
-    if wanted is None:
-        return None
-    moves = fault.kind in _CLASSES or fault.kind in _LETS_PASS
-    if not moves and wanted.moved_ms is not None:
-        return "moved_ms", f"{fault.kind} {_MOVES_NOTHING}, so there is nothing to wait for"
-    if wanted.back_s is not None and not moves:
-        return "back_s", f"{fault.kind} {_MOVES_NOTHING}, so nothing comes back"
-    if wanted.back_s is not None and fault.lasts_s is None:
-        return "back_s", "the fault lasts to the end of the run: give it for_s, or leave back_s out"
-    return None
+    return msgspec.structs.replace(row, gap_ms=math.inf) if kind in LETS_PASS else row
 
 
 def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
@@ -111,6 +99,6 @@ def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
     if own is not None:
         return float(own)
     of_run = getattr(scenario.expect, key)
-    if of_run is None or (key != "gap_ms" and fault.kind not in _CLASSES):
+    if of_run is None or (key != "gap_ms" and fault.kind not in CUTS):
         return None
     return float(of_run)

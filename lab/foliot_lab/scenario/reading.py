@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from foliot_lab.scenario.expectation import Expectation
 from foliot_lab.scenario.spec import (
     RECOVERY_S,
     ClockSpec,
+    Expectation,
     FabricSpec,
     FaultSpec,
     RunSpec,
     Scenario,
     Setting,
+    TrainSpec,
     WorkloadSpec,
 )
 from foliot_lab.scenario.toml_lines import Place, line_of, lines_of
 from foliot_lab.scenario.topology import HOSTS_PER_LEAF, leaf_sizes
-from foliot_lab.scenario.train_spec import TrainSpec
 from foliot_lab.scenario.validation import problems_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The structs of a scenario: the fabric, the clocks, the services' settings, the workload and the timeline of faults.
+"""The structs of a scenario: fabric, clocks, services' settings, workload, timeline of faults, and what is expected of them.
 
 Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with
 `for_s` is stepped back after it.
@@ -9,9 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-
-from foliot_lab.scenario.expectation import Expectation, FaultExpectation
-from foliot_lab.scenario.train_spec import TrainSpec
 
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
 FaultKind = Literal[
@@ -26,8 +23,10 @@ to several seconds to come up."""
 RECOVERY_S = 20.0
 """The time after the last fault. With the lab's settings, probation and the decay of the damping penalty are over by
 then."""
+GLOO_TIMEOUT_S = 1800.0
+"""Gloo's own default: an operation may hang for half an hour."""
 
-_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Limit = Annotated[float, msgspec.Meta(gt=0)]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 _Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -71,6 +70,45 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kind: WorkloadKind = "ring"
     load: _Share = 0.6
     """The share of link_mbps that the flows send. A training job takes the rate that it gets, and has none."""
+
+
+class TrainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training job: one rank on each host, on all of its rails."""
+
+    gradient_mb: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 8.0
+    """Gradients reduced among all ranks in every step. With four hosts, each rank sends one and a half times as
+    much. That takes a quarter of a second on two links of 200 Mb/s, beside some 30 ms of computing."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
+    """Sentences of 32 tokens, for each rank and step."""
+    steps: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    """Steps to do; None: until the run ends."""
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 7
+    """Seed of weights and data."""
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = GLOO_TIMEOUT_S
+    """Timeout of every operation of Gloo's."""
+
+
+class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table `[fault.expect]` for one fault's outcome, which counts in full: nothing is subtracted.
+
+    `inf`: not judged.
+    """
+
+    found_ms: _Limit | None = None
+    """From the injection until an event about it was decided."""
+    moved_ms: _Limit | None = None
+    """From the injection until both directions of every affected pair flow."""
+    gap_ms: _Limit | None = None
+    """The longest time in which a flow that it may touch received nothing."""
+    back_s: _Limit | None = None
+    """From the healing until the last pair is on its way of before."""
+
+
+class Expectation(FaultExpectation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The run's table `[expect]`, for every fault without an expectation of its own, and for the run as a whole."""
+
+    unexplained: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The most events and commands, together, that no fault explains."""
 
 
 class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

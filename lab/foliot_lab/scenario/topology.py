@@ -91,8 +91,6 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
 
     hosts: tuple[str, ...]
     rails: tuple[str, ...]
-    leaf_sizes: tuple[int, ...]
-    """Hosts on each leaf, the same on every rail."""
     routers: tuple[Router, ...]
     nics: tuple[Link, ...]
     trunks: tuple[Link, ...]
@@ -102,6 +100,11 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
     central: tuple[str, ...] = CENTRAL
     """Central services and bus servers. Each has a namespace and a frontend address, so that it can be cut off
     alone."""
+
+    @property
+    def bus_servers(self) -> tuple[str, ...]:
+        """The names of the bus servers."""
+        return tuple(name for name in self.central if name.startswith("nats"))
 
     @cached_property
     def links(self) -> dict[str, Link]:
@@ -158,7 +161,6 @@ def plan(spec: FabricSpec, seed: int) -> FabricPlan:
     return FabricPlan(
         hosts=tuple(f"node{host}" for host in range(spec.hosts)),
         rails=tuple(f"rail{rail}" for rail in range(spec.rails)),
-        leaf_sizes=tuple(sizes),
         routers=tuple(router for routers, _, _ in rails for router in routers),
         nics=tuple(link for _, nics, _ in rails for link in nics),
         trunks=tuple(link for _, _, trunks in rails for link in trunks),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from foliot_lab.scenario.fault_target import Target, parse_where
-from foliot_lab.scenario.promises import wrong_key
+from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.topology import MTU_BYTES
 
 if TYPE_CHECKING:
@@ -133,9 +133,15 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
 
 
 def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:
-    found = wrong_key(fault)
-    if found is not None:
-        yield f"expect.{found[0]}", found[1]
+    wanted, moves = fault.expect, fault.kind in OF_PATHS
+    if wanted is None:
+        return
+    if not moves and wanted.moved_ms is not None:
+        yield "expect.moved_ms", f"{fault.kind} moves no traffic, so there is nothing to wait for"
+    elif not moves and wanted.back_s is not None:
+        yield "expect.back_s", f"{fault.kind} moves no traffic, so nothing comes back"
+    elif wanted.back_s is not None and fault.lasts_s is None:
+        yield "expect.back_s", "the fault lasts to the end of the run: give it for_s, or leave back_s out"
 
 
 def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:

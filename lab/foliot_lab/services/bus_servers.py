@@ -19,26 +19,21 @@ PORT = 4222
 _CLUSTER_PORT = 6222
 
 
-def servers(plan: FabricPlan) -> tuple[str, ...]:
-    """The names of the bus servers."""
-    return tuple(name for name in plan.central if name.startswith("nats"))
-
-
 def address(plan: FabricPlan) -> str:
     """The address of the bus: ``host:port``, with commas between those of a cluster."""
-    return ",".join(f"{plan.front(name)}:{PORT}" for name in servers(plan))
+    return ",".join(f"{plan.front(name)}:{PORT}" for name in plan.bus_servers)
 
 
 def specs(fabric: Fabric, desk: Desk) -> tuple[ProcessSpec, ...]:
     """The processes to be kept running."""
-    return tuple(_spec(name, fabric, desk) for name in servers(fabric.plan))
+    return tuple(_spec(name, fabric, desk) for name in fabric.plan.bus_servers)
 
 
 def _spec(name: str, fabric: Fabric, desk: Desk) -> ProcessSpec:
     host = fabric.plan.front(name)
     store, keys = str(desk.folder / "store" / name), str(desk.keys / "server" / "server.conf")
     spec = nats_server(store, host=host, port=PORT, keys=keys, log_file=str(desk.log(name)))
-    others = [fabric.plan.front(other) for other in servers(fabric.plan)]
+    others = [fabric.plan.front(other) for other in fabric.plan.bus_servers]
     clustered = (
         "--server_name", name, "--cluster_name", "lab", "--cluster", f"nats://{host}:{_CLUSTER_PORT}",
         "--routes", ",".join(f"nats://{other}:{_CLUSTER_PORT}" for other in others),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.clock.injected_skew import SkewSpec, write_step
+from foliot.clock.injected_skew import Skew, SkewSpec, write_step
 from foliot.keys.keyring import Keyring
 from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
 from foliot.text.toml_text import toml
@@ -95,11 +95,12 @@ def node_settings(plan: FabricPlan, node: str) -> NodeSettings:
     return NodeSettings(name=node, index=plan.hosts.index(node), nics=nics)
 
 
-def skew_specs(clock: ClockSpec, hosts: tuple[str, ...], start_raw_ns: int, desk: Desk) -> dict[str, SkewSpec]:
-    """Each host's clock error, drawn from the scenario's seed."""
-    draw = random.Random(clock.seed)
-    return {
-        host: SkewSpec(
+def write_skews(clock: ClockSpec, hosts: tuple[str, ...], desk: Desk) -> dict[str, Skew]:
+    """Each host's clock error from now on, drawn from the scenario's seed and written for the host's processes."""
+    draw, start_raw_ns = random.Random(clock.seed), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    skews = {}
+    for host in hosts:
+        spec = SkewSpec(
             start_raw_ns=start_raw_ns,
             offset_ns=round(draw.uniform(-clock.offset_ms, clock.offset_ms) * 1e6),
             drift_ppb=draw.uniform(-clock.drift_ppb, clock.drift_ppb),
@@ -107,15 +108,10 @@ def skew_specs(clock: ClockSpec, hosts: tuple[str, ...], start_raw_ns: int, desk
             seed=draw.getrandbits(32),
             step_file=str(desk.step(host)),
         )
-        for host in hosts
-    }
-
-
-def write_skews(specs: Mapping[str, SkewSpec], desk: Desk) -> None:
-    """Writes the clock errors to the files that the hosts' processes read."""
-    for host, spec in specs.items():
-        write_step(str(desk.step(host)), 0)
+        write_step(spec.step_file, 0)
         desk.skew(host).write_bytes(msgspec.json.encode(spec))
+        skews[host] = Skew(spec)
+    return skews
 
 
 class Addresses(msgspec.Struct, frozen=True):

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import socket
-import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from foliot.bus.client import Bus
-from foliot.clock.injected_skew import Skew
 from foliot.node.addressing import describe
 from foliot.runtime import loop_steps
 from foliot.runtime.supervisor import LAST, Supervisor, service
@@ -18,16 +18,17 @@ from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.namespaces import enter_control, entering, inside
 from foliot_lab.fabric.partition import Partitions
 from foliot_lab.fabric.rtnetlink import Rtnetlink, link_state
+from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime, Truth
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
-from foliot_lab.services.process_control import LabWorld
 from foliot_lab.services.readiness import Readiness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from foliot.runtime.loop_steps import Counted
+    from foliot.runtime.supervisor import ProcessSpec
     from foliot.settings import BusSettings, NodeSettings
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.scenario.spec import Scenario
@@ -60,7 +61,7 @@ class Lab:
         self.fabric: Fabric
         self.truth: Truth
         self.bus: Bus
-        self.world: LabWorld
+        self.world: World
         self.addresses = deployment.Addresses(
             bus=bus_servers.address(self.plan), gateway=f"{self.plan.front('gateway')}:{deployment.GATEWAY_PORT}"
         )
@@ -74,10 +75,7 @@ class Lab:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.fabric = Fabric.build(self.plan, enter_control())
-        start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        specs = deployment.skew_specs(self.scenario.clock, self.plan.hosts, start_raw_ns, self._desk)
-        deployment.write_skews(specs, self._desk)
-        self.truth = Truth({host: Skew(spec) for host, spec in specs.items()})
+        self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk))
         deployment.write_configs(self._settings, self.scenario.services, self._desk, self.addresses)
         frontend = Rtnetlink(self.fabric.control)
         ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
@@ -87,7 +85,7 @@ class Lab:
                 frontend.request(link_state(index, up=not away))
 
         self._partitions = Partitions(self.fabric)
-        self.world = LabWorld(self.supervisor, self._desk, cut, self._partitions)
+        self.world = World(self.supervisor, self._desk.step, cut, self._partitions)
         descriptors = {
             name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts, *self.plan.central)
         }
@@ -105,13 +103,13 @@ class Lab:
         self.bus = await Bus.connect(self.listener, "lab", makes=False)
         await self.readiness.watch(self.bus)
 
-    async def ready(self, timeout_s: float = READY_S) -> None:
+    async def ready(self) -> None:
         """Waits until clocks are in step, every path is heard and every backup armed.
 
         Raises:
             NotReadyError: that took too long.
         """
-        await self.readiness.wait(timeout_s)
+        await self.readiness.wait(READY_S)
 
     @property
     def listener(self) -> BusSettings:
@@ -144,29 +142,31 @@ class Lab:
             await foreign_processes.see_out(self.fabric.namespaces())
         if hasattr(self, "bus"):
             await self.bus.close()
-        await self.supervisor.stop((*LAST, *bus_servers.servers(self.plan)))
+        await self.supervisor.stop((*LAST, *self.plan.bus_servers))
         if hasattr(self, "_partitions"):
             self._partitions.close()
         if hasattr(self, "fabric"):
             self.fabric.close()
 
     async def _start_service(self, name: str, host: str = "") -> None:
-        process = f"{host}/{name}" if host else name
-        more: dict[str, object] = {
-            "log_file": str(self._desk.log(process)),
-            "environment": self._desk.environment(process),
-            "setup": entering(self.fabric.namespace(host or name)),
-        }
-        if name == "gateway" and self._listener is not None:
-            more |= activated(self._listener, self._desk.environment(process))
-        await self.supervisor.start(service(name, node=host, **more))
+        setup = entering(self.fabric.namespace(host or name))
+        await self.supervisor.start(described(self._desk, name, host, self._listener, setup=setup))
 
 
-def activated(listener: socket.socket, environment: dict[str, str]) -> dict[str, object]:
-    """The settings of a gateway that inherits a listening socket in systemd's way: descriptor 3 (sd_listen_fds(3))."""
-    spec = service("gateway")
-    shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)
-    return {"arguments": shell, "environment": {**environment, "LISTEN_FDS": "1"}, "pass_fds": (listener.fileno(),)}
+def described(
+    desk: deployment.Desk, name: str, node: str, listener: socket.socket | None, **more: object
+) -> ProcessSpec:
+    """The process of a service.
+
+    A gateway inherits the listening socket in systemd's way, as descriptor 3 (sd_listen_fds(3)).
+    """
+    spec = service(name, node=node)
+    environment = desk.environment(spec.name)
+    if name == "gateway" and listener is not None:
+        shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)
+        more |= {"arguments": shell, "pass_fds": (listener.fileno(),)}
+        environment["LISTEN_FDS"] = "1"
+    return msgspec.structs.replace(spec, log_file=str(desk.log(spec.name)), environment=environment, **more)
 
 
 def _index(namespace: Namespace, device: str) -> int:

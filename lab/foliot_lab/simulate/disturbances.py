@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from foliot_lab.simulate.bus import Delay
@@ -127,16 +128,8 @@ def _halt_agent(fleet: Fleet, chance: random.Random, span: Span, _spare: frozens
     return _halts(fleet, chance, span, f"{chance.choice(fleet.inventory.names)}/agent")
 
 
-def _halt_detector(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
-    return _halts(fleet, chance, span, "detector")
-
-
-def _halt_remediator(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
-    return _halts(fleet, chance, span, "remediator")
-
-
-def _halt_nats(fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
-    return _halts(fleet, chance, span, "nats")
+def _halt_central(who: str, fleet: Fleet, chance: random.Random, span: Span, _spare: frozenset[str]) -> str:
+    return _halts(fleet, chance, span, who)
 
 
 def _steal(fleet: Fleet, chance: random.Random, span: Span, names: list[str], beside: Probe | None) -> str:
@@ -231,9 +224,9 @@ _KINDS: dict[str, Callable[[Fleet, random.Random, Span, frozenset[str]], str]] =
     "slow": _slow,
     "halt-probe": _halt_probe,
     "halt-agent": _halt_agent,
-    "halt-detector": _halt_detector,
-    "halt-remediator": _halt_remediator,
-    "halt-nats": _halt_nats,
+    "halt-detector": partial(_halt_central, "detector"),
+    "halt-remediator": partial(_halt_central, "remediator"),
+    "halt-nats": partial(_halt_central, "nats"),
     "steal-one": _steal_one,
     "steal-all": _steal_all,
     "bus-one": _bus_one,

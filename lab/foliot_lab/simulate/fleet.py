@@ -9,7 +9,7 @@ from foliot_detector.settings import DetectorSettings
 from foliot_lab.simulate.agent import Agent
 from foliot_lab.simulate.bus import Bus
 from foliot_lab.simulate.central import Detector, Service
-from foliot_lab.simulate.inventory import Inventory, Size
+from foliot_lab.simulate.inventory import Inventory
 from foliot_lab.simulate.loop import MS, SECOND, Loop
 from foliot_lab.simulate.node_clocks import Clock
 from foliot_lab.simulate.probe import Costs, Probe, Surroundings
@@ -35,22 +35,17 @@ class Fleet:
         synchronised: whether the nodes know the time.
     """
 
-    def __init__(
-        self, seed: int, *, synchronised: bool = True, size: Size | None = None, detector: DetectorSettings | None = None,
-        remediator: RemediatorSettings | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, seed: int, *, synchronised: bool = True) -> None:
         self.chance = random.Random(seed)
         self.loop = Loop()
-        self.inventory = inventory = Inventory(size or Size())
+        self.inventory = inventory = Inventory()
         self.fabric = Fabric(self.chance)
         self.hosts = {name: Host(self.chance) for name in (*inventory.names, "central")}
         self.processes = {name: Process(self.hosts["central"]) for name in CENTRAL}
         self.bus = Bus(self.loop, self.processes["nats"], self.chance)
         nodes = inventory.nodes
-        self.detector = Detector(self.loop, self.processes["detector"], self.bus, detector or DetectorSettings(), nodes)
-        self.remediator = Service(
-            self.loop, self.processes["remediator"], self.bus, remediator or RemediatorSettings(), nodes
-        )
+        self.detector = Detector(self.loop, self.processes["detector"], self.bus, DetectorSettings(), nodes)
+        self.remediator = Service(self.loop, self.processes["remediator"], self.bus, RemediatorSettings(), nodes)
         self.clocks: list[Clock] = []
         self.probes: list[Probe] = []
         self.agents: list[Agent] = []

@@ -6,20 +6,11 @@ import ipaddress
 import itertools
 from typing import NamedTuple
 
-import msgspec
-
 from foliot_schemas import Nic, Node
 from foliot_schemas.names import Path, nic_name
 
+_HOSTS, _RAILS, _ENTROPIES = 4, 2, 4
 _FIRST_PORT = 49_200
-
-
-class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a fleet."""
-
-    hosts: int = 4
-    rails: int = 2
-    entropies: int = 4
 
 
 class Stream(NamedTuple):
@@ -35,19 +26,14 @@ class Stream(NamedTuple):
 
 
 class Inventory:
-    """All nodes by number.
+    """All nodes by number. Every two are peers on every rail."""
 
-    Parameters:
-        size: the size of the fleet; every two nodes are peers on every rail.
-    """
-
-    def __init__(self, size: Size) -> None:
-        self.size = size
-        self.names = tuple(f"node{number}" for number in range(size.hosts))
-        self.rails = tuple(f"rail{number}" for number in range(size.rails))
+    def __init__(self) -> None:
+        self.names = tuple(f"node{number}" for number in range(_HOSTS))
+        self.rails = tuple(f"rail{number}" for number in range(_RAILS))
         self.nics = tuple(nic_name(name, rail) for name in self.names for rail in self.rails)
-        self.nodes = tuple(self._node(number) for number in range(size.hosts))
-        rows = [self._keys(number) for number in range(size.hosts)]
+        self.nodes = tuple(self._node(number) for number in range(_HOSTS))
+        rows = [self._keys(number) for number in range(_HOSTS)]
         self.streams = tuple(
             tuple(
                 Stream(
@@ -56,7 +42,7 @@ class Inventory:
                 )
                 for peer, rail, entropy in rows[number]
             )
-            for number in range(size.hosts)
+            for number in range(_HOSTS)
         )  # fmt: skip
 
     def path(self, source: int, destination: int, rail: str, entropy: int) -> Path:
@@ -68,19 +54,19 @@ class Inventory:
         return [stream.outgoing for streams in self.streams for stream in streams]
 
     def _keys(self, number: int) -> list[tuple[int, str, int]]:
-        peers = [peer for peer in range(self.size.hosts) if peer != number]
-        return list(itertools.product(peers, self.rails, range(self.size.entropies)))
+        peers = [peer for peer in range(_HOSTS) if peer != number]
+        return list(itertools.product(peers, self.rails, range(_ENTROPIES)))
 
     def _node(self, number: int) -> Node:
-        name, count = self.names[number], self.size.entropies
+        name = self.names[number]
         address = ipaddress.IPv4Address
         nics = tuple(
             Nic(
                 name=nic_name(name, rail), rail=rail, device=f"eth{place}", clock=name,
                 address=str(address(f"10.{place}.0.{1 + number}")),
                 service_address=str(address(f"10.{100 + place}.0.{1 + number}")),
-                path_addresses=tuple(str(address(f"100.{64 + place}.{entropy}.{1 + number}")) for entropy in range(count)),
-                entropies=tuple(range(_FIRST_PORT, _FIRST_PORT + count)),
+                path_addresses=tuple(str(address(f"100.{64 + place}.{entropy}.{1 + number}")) for entropy in range(_ENTROPIES)),
+                entropies=tuple(range(_FIRST_PORT, _FIRST_PORT + _ENTROPIES)),
             )
             for place, rail in enumerate(self.rails)
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from foliot_lab.simulate.loop import MS
 from foliot_schemas import DelayBatch, Witness
@@ -21,30 +21,11 @@ _WORDS = {
 _BEFORE_NS, _AFTER_NS = 700 * MS, 300 * MS
 
 
-class Line(NamedTuple):
-    """A message about the path.
+def transcript(path: str, at_ns: int, taken: Sequence[Heard], after_ns: int = _AFTER_NS) -> Iterator[str]:
+    """The messages about a path that the detector took in, a line each, from shortly before a moment on.
 
-    Times are in ms from the given moment; `said_ms` and `last_ms` are by the sender's clock.
+    Times are in ms from that moment; when a message was said and its last probe came is by the sender's clock.
     """
-
-    taken_ms: float
-    node: str
-    said_ms: float
-    word: str
-    probes: int
-    last_ms: float
-    sequence: int
-
-    def __str__(self) -> str:
-        """The line as text for people."""
-        return (
-            f"{self.taken_ms:9.1f}  {self.node:<8} of {self.said_ms:9.1f}  {self.word:<12} {self.probes:3}"
-            f"  last {self.last_ms:9.1f}  number {self.sequence}"
-        )
-
-
-def transcript(path: str, at_ns: int, taken: Sequence[Heard], after_ns: int = _AFTER_NS) -> Iterator[Line]:
-    """The messages about a path that the detector took in, from shortly before a moment on."""
     ends = {node_of(nic) for nic in parse_path(path)[:2]}
     for taken_ns, message in taken:
         if not -_BEFORE_NS <= taken_ns - at_ns <= after_ns or not isinstance(message, DelayBatch):
@@ -53,13 +34,14 @@ def transcript(path: str, at_ns: int, taken: Sequence[Heard], after_ns: int = _A
             continue
         rows = message.rows()
         for row in rows[rows["path"] == message.paths.index(path)]:
-            yield _line(row, message, (taken_ns - at_ns) / MS, at_ns)
+            yield _line(row, message, taken_ns, at_ns)
 
 
-def _line(row: np.void, message: DelayBatch, taken_ms: float, at_ns: int) -> Line:
+def _line(row: np.void, message: DelayBatch, taken_ns: int, at_ns: int) -> str:
     witness = int(row["witness"])
     count = int(row["sent"] if witness == Witness.SOURCE else row["received"])
-    return Line(
-        taken_ms, message.node, (message.at_ns - at_ns) / MS, _WORDS.get(witness, str(witness)), count,
-        (int(row["last_ns"]) - at_ns) / MS, int(row["sequence"]),
-    )  # fmt: skip
+    taken_ms, said_ms, last_ms = ((ns - at_ns) / MS for ns in (taken_ns, message.at_ns, int(row["last_ns"])))
+    return (
+        f"{taken_ms:9.1f}  {message.node:<8} of {said_ms:9.1f}  {_WORDS.get(witness, str(witness)):<12} {count:3}"
+        f"  last {last_ms:9.1f}  number {row['sequence']}"
+    )

@@ -111,7 +111,7 @@ def retold(lives: Lives, seed: int, what: str) -> Iterator[str]:
         event = heard.message
         yield f"{(heard.at_ns - start_ns) / MS:.1f} ms: {event.kind} {event.who} {event.state} {event.evidence}"
         if event.kind == "path":
-            yield from map(str, transcript(event.who, heard.at_ns, fleet.detector.taken))
+            yield from transcript(event.who, heard.at_ns, fleet.detector.taken)
 
 
 def silence(lives: Lives, seed: int, what: str) -> Silence:
@@ -156,7 +156,7 @@ def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
     yield f"{course.fault} ({course.detail}), {(at_ns - course.began_ns) / MS:.1f} ms after the disturbance began"
     for path in concerned:
         yield path
-        yield from map(str, transcript(path, at_ns, fleet.detector.taken, _FOLLOWED_NS))
+        yield from transcript(path, at_ns, fleet.detector.taken, _FOLLOWED_NS)
     for heard in fleet.detector.events:
         yield f"{(heard.at_ns - at_ns) / MS:9.1f}  {heard.message.who} {heard.message.state}"
     for heard in fleet.remediator.decisions:
@@ -274,11 +274,3 @@ def is_trouble(event: Event) -> bool:
     """
     kind = event_kinds.find(event.kind)
     return event_kinds.detects(event) and (kind is None or kind.concerns != "clock")
-
-
-def findings(fleet: Fleet, broken: set[str]) -> dict[str, Any]:
-    """The unexplained events and commands so far, as in a row.
-
-    Neither these broken paths nor a lost NIC explain them.
-    """
-    return _Findings(fleet, broken).counts()

@@ -116,12 +116,7 @@ class Flows:
     @property
     def pid(self) -> int:
         """The id of the process; 0: it has ended."""
-        return self._process.pid if self.alive else 0
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+        return self._process.pid if self._process.poll() is None else 0
 
     def stop(self) -> None:
         """Ends the process. May be called twice."""

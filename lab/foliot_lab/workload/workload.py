@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from foliot_lab.scenario.train_spec import TrainSpec
+    from foliot_lab.scenario.spec import TrainSpec
     from foliot_lab.services.lab import Lab
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_lab.workload.flow_record import FlowRecord

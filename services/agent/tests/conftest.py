@@ -17,6 +17,7 @@ import pytest
 
 from foliot.settings import NicSettings, NodeSettings
 from patience import patience
+from patient_bus import connected
 
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
@@ -276,6 +277,13 @@ async def fleet(tmp_path, request, make_server):
             yield made
     finally:
         await made.close()
+
+
+@pytest.fixture
+async def bus(fleet):
+    """A central service's connection, which makes what agents wait for, and anew what the bus forgets."""
+    async with connected(fleet.server.settings) as bus:
+        yield bus
 
 
 @pytest.fixture

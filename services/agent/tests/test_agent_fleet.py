@@ -14,7 +14,6 @@ from foliot_agent.control.restart_cache import Remembered, RestartCache
 from foliot_schemas import ClockState, Command, NodePaths, Outcome, Placement
 from foliot_schemas.subjects import CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
 from patience import patience
-from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -29,13 +28,13 @@ def now_ns() -> int:
 class Remediator:
     """What the tests say on the bus, and hear."""
 
-    def __init__(self, fleet) -> None:
+    def __init__(self, fleet, bus) -> None:
         self._fleet = fleet
+        self.bus = bus
         self.outcomes: list[Outcome] = []
 
-    async def connect(self) -> None:
-        """Joins the bus, gives every node a clock and arms it with the other rail."""
-        self.bus = await patient_bus(self._fleet.server.settings)
+    async def begin(self) -> None:
+        """Gives every node a clock and arms it with the other rail."""
         await self.bus.subscribe_kept(OUTCOME, self._heard, durable="test")
         nodes = [describe(host.settings) for host in self._fleet.hosts]
         for node in nodes:
@@ -118,17 +117,16 @@ class PingPong:
 
 
 @pytest.fixture
-async def remediator(fleet):
+async def remediator(fleet, bus):
     """On the bus, with all agents ready and armed."""
-    made = Remediator(fleet)
-    await made.connect()
+    made = Remediator(fleet, bus)
+    await made.begin()
     for host in fleet.hosts:
         await host.start()
     for host in fleet.hosts:
         await host.ready()
         await fleet.until(lambda host=host: host.routes(7100) == host.routes(7101) == 2, "backups are armed")
-    yield made
-    await made.bus.close()
+    return made
 
 
 def way(host, other, rail: int = 0) -> str:

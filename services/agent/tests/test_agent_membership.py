@@ -10,21 +10,18 @@ import pytest
 from foliot.node.identity_claims import ClaimError, claim
 from foliot_schemas.subjects import CLAIMS, INVENTORY, REJECTED
 from patience import patience
-from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
 
 @pytest.fixture
-async def bus(fleet):
-    """A central service's connection, which makes anew what the bus forgets; node0 and node1 run."""
-    bus = await patient_bus(fleet.server.settings)
+async def bus(fleet, bus):
+    """A central service's connection; node0 and node1 run."""
     for host in fleet.hosts[:2]:
         await host.start()
     for host in fleet.hosts[:2]:
         await host.ready()
-    yield bus
-    await bus.close()
+    return bus
 
 
 async def eventually(read, expected):

@@ -17,7 +17,6 @@ from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay
 from foliot_schemas import NodePaths, Placement
 from foliot_schemas.subjects import INVENTORY, PATHS
-from patient_bus import patient_bus
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -122,10 +121,9 @@ def assert_same(planned_state: dict[str, dict], real: dict[str, dict]) -> None:
         assert real["sysctl"][path] == value, path
 
 
-async def test_the_plan_is_what_the_agent_does(fleet):
+async def test_the_plan_is_what_the_agent_does(fleet, bus):
     """With two peers in the inventory and armed backups, on a bare host; afterwards there is nothing left to do."""
     host = fleet.hosts[0]
-    bus = await patient_bus(fleet.server.settings)
     backups = tuple(Placement(peer=peer, rail="rail0", via="rail1", entropy=1) for peer in ("node1", "node2"))
     await bus.put(PATHS, "node0", NodePaths(node="node0", lease_revision=1, backups=backups))
     for peer in fleet.hosts[1:]:
@@ -143,18 +141,15 @@ async def test_the_plan_is_what_the_agent_does(fleet):
     await fleet.until(lambda: host.routes(7100) == len(backups), "backups are armed")
     assert_same(done(before, plan), kernel(host))
     assert await planned(host) == []
-    await bus.close()
 
 
-async def test_the_plan_leaves_out_whom_the_agent_would_never_join(fleet):
+async def test_the_plan_leaves_out_whom_the_agent_would_never_join(fleet, bus):
     """A node that has peers of its own, which this one is none of."""
-    bus = await patient_bus(fleet.server.settings)
     for host in fleet.hosts[1:]:
         peers = ("node2",) if host is fleet.hosts[1] else ()
         await bus.put(INVENTORY, host.settings.name, describe(msgspec.structs.replace(host.settings, peers=peers)))
     addresses = {change["name"] for change in await planned(fleet.hosts[0]) if change["kind"] == "route"}
     assert addresses == {"10.200.0.3", "10.201.0.3"}
-    await bus.close()
 
 
 class Counted:
@@ -204,9 +199,9 @@ async def test_without_the_bus_the_plan_is_the_host_s_own_part(fleet):
     assert {change["verb"] for change in plan} == {"add", "change"}
 
 
+@pytest.mark.usefixtures("bus")
 async def test_a_wrong_device_is_planned_to_be_remade(fleet):
     """Somebody replaced a device of ours, took an address and set another down: the plan names just what is wrong."""
-    await (await patient_bus(fleet.server.settings)).close()  # makes what agents wait for
     host = fleet.hosts[0]
     await host.start()
     await host.ready()
@@ -225,9 +220,9 @@ async def test_a_wrong_device_is_planned_to_be_remade(fleet):
     ]
 
 
+@pytest.mark.usefixtures("bus")
 async def test_an_agent_with_another_s_index_changes_nothing_and_says_whose_it_is(fleet):
     """It ends with the status for wrong configuration, which its unit does not restart."""
-    await (await patient_bus(fleet.server.settings)).close()  # makes what agents wait for
     first, second = fleet.hosts[:2]
     await first.start()
     await first.ready()

@@ -12,7 +12,7 @@ from foliot_agent.control.restart_cache import RestartCache
 from foliot_schemas import NodePaths, Outcome, Placement
 from foliot_schemas.subjects import INVENTORY, OUTCOME, PATHS
 from patience import patience
-from patient_bus import patient_bus
+from patient_bus import connected
 
 
 def outcome(number: int) -> Outcome:
@@ -80,9 +80,8 @@ def way(host, peer: int) -> str:
 
 
 @pytest.fixture
-async def armed(fleet):
+async def armed(fleet, bus):
     """Every agent is ready and armed with the other rail."""
-    bus = await patient_bus(fleet.server.settings)
     nodes = [describe(host.settings) for host in fleet.hosts]
     for node in nodes:
         backups = tuple(
@@ -97,8 +96,7 @@ async def armed(fleet):
     for host in fleet.hosts:
         await host.ready()
         await fleet.until(lambda host=host: host.routes(7100) == 2, "backups are armed")
-    yield fleet  # this connection makes anew what the bus forgets, as the central services do
-    await bus.close()
+    return fleet
 
 
 @pytest.mark.net
@@ -118,12 +116,10 @@ async def test_an_agent_that_starts_without_the_bus_moves_its_traffic_all_the_sa
 
     await armed.server.start()
     await cut.ready(times=2)
-    bus = await patient_bus(armed.server.settings, "late")
-    async with asyncio.timeout(patience(60)):
+    async with connected(armed.server.settings, "late") as bus, asyncio.timeout(patience(60)):
         while not (told := await bus.newest(OUTCOME, "reroute", "node0")):  # noqa: ASYNC110 - the stream sets no event
             await asyncio.sleep(0.05)
     assert (told[0].armed, told[0].status) == (True, "done")
-    await bus.close()
 
 
 @pytest.mark.net
@@ -147,16 +143,15 @@ async def test_nodes_say_again_that_they_are_there_when_the_bus_has_lost_its_sto
     await armed.server.kill()
     shutil.rmtree(tmp_path / "nats" / "jetstream")
     await armed.server.start()
-    bus = await patient_bus(armed.server.settings, "late")
     found = {}
 
     async def met(name, node):
         found[name] = node
 
-    await bus.watch(INVENTORY, met)
-    await armed.until(lambda: set(found) == {"node0", "node1", "node2"}, "all nodes are in the inventory again")
+    async with connected(armed.server.settings, "late") as bus:
+        await bus.watch(INVENTORY, met)
+        await armed.until(lambda: set(found) == {"node0", "node1", "node2"}, "all nodes are in the inventory again")
     assert all(node.armed for node in found.values())
-    await bus.close()
 
 
 @pytest.mark.net

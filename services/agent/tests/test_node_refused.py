@@ -18,7 +18,7 @@ from foliot_agent.install.addressing import PlaceError
 from foliot_agent.install.survey import FleetSeen
 from foliot_agent.install.tracked_files import Files
 from foliot_schemas.subjects import CLAIMS
-from patient_bus import patient_bus
+from patient_bus import connected
 
 pytestmark = [pytest.mark.net, pytest.mark.nats]
 
@@ -151,10 +151,10 @@ async def test_a_dry_run_of_this_host_shows_what_stops_it(nodes):
     assert "note install" in said or "note systemd" in said
 
 
+@pytest.mark.usefixtures("bus")
 async def test_who_cannot_become_a_node_takes_no_place(fleet, nodes, tmp_path):
     """Nor leaves a trace; each time with a sentence that names what is in the way."""
     node = nodes[0]
-    await (await patient_bus(fleet.server.settings)).close()  # makes the bucket
     (node.root / "etc").mkdir()
     (node.root / "etc/systemd").touch()
     (tmp_path / "short").write_text("short")
@@ -207,7 +207,8 @@ def is_stopped(pid: int) -> bool:
 async def test_a_bus_that_falls_silent_while_a_place_is_claimed_is_said(fleet, settings_of, monkeypatch):
     """The server halts after the connection stood."""
     monkeypatch.setattr(join, "_BUS_S", 2.0)
-    await (await patient_bus(fleet.server.settings)).close()
+    async with connected(fleet.server.settings):
+        pass  # it has made what `claim` writes into
 
     async def halted(*arguments):
         pid = fleet.server.process.pid

@@ -8,7 +8,6 @@ import socket
 import httpx
 import pytest
 
-from foliot.bus.client import Bus
 from foliot_gateway import service
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
@@ -24,7 +23,7 @@ def one_each():
 
 
 @pytest.fixture(autouse=True)
-def patient_bus(monkeypatch):
+def slow_servers(monkeypatch):
     """No test asks for more than the bus's answer."""
     wait_for_slow_servers(monkeypatch)
 
@@ -48,14 +47,6 @@ async def client(store, one_each):
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
-
-
-@pytest.fixture
-async def bus(nats_server):
-    """Another service's connection."""
-    connected = await Bus.connect(nats_server.settings, "test")
-    yield connected
-    await connected.close()
 
 
 class Client(httpx.AsyncClient):

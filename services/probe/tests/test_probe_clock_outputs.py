@@ -19,7 +19,6 @@ from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState
 from foliot_schemas.subjects import CLOCK, CLOCKS
 from patience import patience
-from patient_bus import patient_bus
 
 AHEAD_NS = 3_600 * 10**9
 
@@ -58,9 +57,8 @@ def why(reader):
 
 
 @pytest.mark.nats
-async def test_any_process_reads_what_the_probe_heard(bus_settings, tmp_path, until):
+async def test_any_process_reads_what_the_probe_heard(bus_settings, bus, tmp_path, until):
     """From the first word of sync on, over a probe's death and return, until sync says that it is not so any more."""
-    bus = await patient_bus(bus_settings)
     probe = await start_probe(bus_settings.url, tmp_path)
     reader = Reader(str(tmp_path / "shared/clock"))
     try:
@@ -90,7 +88,6 @@ async def test_any_process_reads_what_the_probe_heard(bus_settings, tmp_path, un
         with contextlib.suppress(ProcessLookupError):
             probe.send_signal(signal.SIGTERM)
         code = await probe.wait()
-        await bus.close()
     assert code == 0
 
 

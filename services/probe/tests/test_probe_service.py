@@ -24,7 +24,6 @@ from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, HostLoad, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
 from patience import patience
-from patient_bus import patient_bus
 from virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.nats
@@ -331,13 +330,12 @@ async def test_a_tick_that_fails_is_not_waited_for(monkeypatch, free_port):
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, free_port, stamping, tmp_path):  # noqa: PLR0915 - one life of two processes
+async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, bus, free_port, stamping, tmp_path):  # noqa: PLR0915 - one life of two processes
     """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
     port = free_port(socket.SOCK_DGRAM)
     settings = [node_settings(index, port) for index in range(2)]
     forth, back = "node0.rail0>node1.rail0#0", "node1.rail0>node0.rail0#0"
     heard = Heard()
-    bus = await patient_bus(bus_settings)
     await heard.follow(bus)
     probes = [await start_probe(each, bus_settings.url, tmp_path) for each in settings]
     try:
@@ -397,18 +395,16 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, fr
             probe.terminate()
             probe.send_signal(signal.SIGCONT)  # one that is still halted would never end
         codes = [await probe.wait() for probe in probes]
-        await bus.close()
     assert codes == [0, 0]
 
 
-async def test_a_node_that_names_its_peers_probes_nobody_else(bus_settings, free_port, tmp_path):
+async def test_a_node_that_names_its_peers_probes_nobody_else(bus_settings, bus, free_port, tmp_path):
     """Neither one that it leaves out, nor one that leaves it out."""
     port = free_port(socket.SOCK_DGRAM)
     own, peer, left_out, leaves_out = (node_settings(index, port) for index in range(4))
     own = msgspec.structs.replace(own, peers=(peer.name, leaves_out.name))
     leaves_out = msgspec.structs.replace(leaves_out, peers=(peer.name,))
     heard = Heard()
-    bus = await patient_bus(bus_settings)
     await heard.follow(bus)
     for each in (own, left_out, leaves_out, peer):
         await bus.put(INVENTORY, each.name, describe(each))
@@ -422,5 +418,4 @@ async def test_a_node_that_names_its_peers_probes_nobody_else(bus_settings, free
     finally:
         probe.terminate()
         code = await probe.wait()
-        await bus.close()
     assert code == 0

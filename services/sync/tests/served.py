@@ -21,28 +21,19 @@ _LASTS_S = 600.0
 
 
 @contextlib.asynccontextmanager
-async def connected(settings, name):
-    """A bus that is closed in the end."""
-    bus = await Bus.connect(settings, name)
-    try:
-        yield bus
-    finally:
-        await bus.close()
-
-
-@contextlib.asynccontextmanager
 async def syncing(settings, shards=None):
     """Sync at work; yields the task, for tests that let it die."""
-    async with connected(settings, "sync") as bus:
-        sync = Sync(bus, BusClock("sync"), SETTINGS, shards or ShardSettings())
-        task = asyncio.create_task(sync.run())
-        task.sync = sync
-        try:
-            yield task
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+    bus = await Bus.connect(settings, "sync")
+    sync = Sync(bus, BusClock("sync"), SETTINGS, shards or ShardSettings())
+    task = asyncio.create_task(sync.run())
+    task.sync = sync
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await bus.close()
 
 
 async def crash(task):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_lab.simulate.clocks.oscillators import SECOND_NS
+from foliot_schemas import ClockState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from foliot_lab.simulate.clocks.oscillators import Oscillators
-    from foliot_schemas import ClockState
 
 _AGES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Ages of the newest state, as shares of a window."""
@@ -35,16 +35,14 @@ def errors(states: Sequence[ClockState], clocks: Oscillators, said_ns: int, wind
     numbers = np.array([int(state.clock.removeprefix("node")) for state in states])
     reference = [state.clock for state in states].index(states[0].reference)
     moments = [np.full(len(states), said_ns + round(age * window_ns)) for age in _AGES]
-    local = [[int(each) for each in clocks.local_ns(numbers, at_ns)] for at_ns in moments]
-    shown = np.array(
-        [[state.reference_ns(ns) for state, ns in zip(states, each, strict=True)] for each in local], np.int64
-    )
+    local = [clocks.local_ns(numbers, at_ns).tolist() for at_ns in moments]
+
+    def each(told: Callable[[ClockState, int], float]) -> list[list[float]]:
+        return [[told(state, ns) for state, ns in zip(states, row, strict=True)] for row in local]
+
+    shown = np.array(each(ClockState.reference_ns), np.int64)
     return Errors(
         (shown - shown[:, [reference]]).astype(np.float64),
-        np.array(
-            [[state.bound_at_ns(ns) for state, ns in zip(states, each, strict=True)] for each in local], np.float64
-        ),
-        np.array(
-            [[state.hard_bound_at_ns(ns) for state, ns in zip(states, each, strict=True)] for each in local], np.float64
-        ),
+        np.array(each(ClockState.bound_at_ns), np.float64),
+        np.array(each(ClockState.hard_bound_at_ns), np.float64),
     )

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 
 WINDOW_NS = 2_000_000_000
+_SEED = 1
+_SENT, _KEPT = 12, 10
+"""Probes of a window, for each stream and direction."""
 _EPOCH_NS = 1_790_000_000_000_000_000
 _DRIFT_PPB, _WANDER_PPB = 30_000.0, 1.0
 _FLOOR_NS = (5_000.0, 20_000.0)
@@ -38,21 +41,11 @@ class LargeFleet:
         crowd: the names of the nodes.
         neighbours: neighbours of each node, an even number.
         streams: streams of each pair of clocks.
-        sent, kept: probes of a window, for each stream and direction.
     """
 
-    def __init__(
-        self,
-        crowd: SyntheticFleet,
-        *,
-        neighbours: int = 10,
-        streams: int = 4,
-        sent: int = 12,
-        kept: int = 10,
-        seed: int = 1,
-    ) -> None:
-        self._crowd, self._streams, self._sent, self._kept = crowd, streams, sent, kept
-        random = self._random = np.random.default_rng(seed)
+    def __init__(self, crowd: SyntheticFleet, *, neighbours: int = 10, streams: int = 4) -> None:
+        self._crowd, self._streams = crowd, streams
+        random = self._random = np.random.default_rng(_SEED)
         nodes = crowd.nodes
         ring, steps = (
             random.permutation(nodes),
@@ -68,7 +61,7 @@ class LargeFleet:
         self._boot_ns = random.integers(10**10, 10**16, nodes)
         """Local time when the fleet starts."""
         self._rate_ppb = random.uniform(-_DRIFT_PPB, _DRIFT_PPB, nodes)
-        self._walk = np.random.default_rng(seed + 1)
+        self._walk = np.random.default_rng(_SEED + 1)
         """The random source of rates alone. So stamps of any part of the nodes come from the same clocks."""
         self._gained_ns = np.zeros(nodes)
         """The time that each clock has gained since then, at the beginning of the window."""
@@ -100,7 +93,7 @@ class LargeFleet:
         """The encoded batches of a window that these nodes publish, from one up to another, by name."""
         begin, end = self._first[first], self._first[last]
         rows = self._rows(slice(begin, end))
-        a_pair = self._streams * 2 * self._kept
+        a_pair = self._streams * 2 * _KEPT
         over_ns = WINDOW_NS * (1 + self._random.random(last - first) / 10)
         nodes = np.arange(first, last)
         since, until = self.local_ns(nodes, np.zeros(len(nodes))), self.local_ns(nodes, over_ns)
@@ -126,9 +119,9 @@ class LargeFleet:
     def _rows(self, part: slice) -> NDArray[Any]:
         """The stamps of these pairs, of dtype `StampRow`, in order; streams are counted from each node's first."""
         initiator, responder = self.initiator[part], self.responder[part]
-        shape = (len(initiator), self._streams, 2, self._sent)
+        shape = (len(initiator), self._streams, 2, _SENT)
         waits = np.where(self._random.random(shape) < _BUSY, self._random.exponential(_QUEUE_NS, shape), 0.0)
-        waits = np.partition(waits, self._kept - 1, axis=-1)[..., : self._kept]
+        waits = np.partition(waits, _KEPT - 1, axis=-1)[..., :_KEPT]
         delay = self._floor_ns[part][:, :, None, None] + waits + self._random.normal(0, _NOISE_NS, waits.shape)
         sent = self._random.uniform(0, WINDOW_NS, waits.shape)
         ends = np.stack((initiator, responder), axis=1)[:, None, :, None]
@@ -141,31 +134,20 @@ class LargeFleet:
         return rows.reshape(-1)
 
     def _described(self, node: int, slopes_ppb: list[float]) -> tuple[Stream, ...]:
+        """The streams of the pairs that a node initiates: rail by rail, then the next entropy."""
         name = self._crowd.name(node)
+        responders = map(self._crowd.name, self.responder[self._first[node] : self._first[node + 1]].tolist())
         return tuple(
             Stream(
-                path=path,
+                path=f"{name}.rail{number % 2}>{responder}.rail{number % 2}#{number // 2}",
                 initiator=name,
                 responder=responder,
                 kind="kernel",
-                pure_forth=self._sent,
-                pure_back=self._sent,
+                pure_forth=_SENT,
+                pure_back=_SENT,
                 least_ppb=slope_ppb - _DOUBT_PPB,
                 most_ppb=slope_ppb + _DOUBT_PPB,
             )
-            for (responder, paths), slope_ppb in zip(self._names(node), slopes_ppb, strict=True)
-            for path in paths
+            for responder, slope_ppb in zip(responders, slopes_ppb, strict=True)
+            for number in range(self._streams)
         )
-
-    def _names(self, node: int) -> list[tuple[str, list[str]]]:
-        """By pair that a node initiates: the responder and the paths, rail by rail, then the next entropy."""
-        return [
-            (
-                responder,
-                [
-                    f"{self._crowd.name(node)}.rail{number % 2}>{responder}.rail{number % 2}#{number // 2}"
-                    for number in range(self._streams)
-                ],
-            )
-            for responder in map(self._crowd.name, self.responder[self._first[node] : self._first[node + 1]].tolist())
-        ]

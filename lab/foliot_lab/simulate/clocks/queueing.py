@@ -108,9 +108,7 @@ class Queues:
         spine, spines = self.spine(source, destination, entropy), self._fabric.spines
         start, end = source // self._fabric.nics_per_leaf, destination // self._fabric.nics_per_leaf
         slot = sent_ns // SLOT_NS - self._first_slot
-        idle = np.zeros(len(source))
-        if self._fabric.one_way:
-            idle = (source > destination).astype(np.float64)
+        loaded = (source <= destination) | (not self._fabric.one_way)
         first, second, apart = np.zeros(len(source)), np.zeros(len(source)), gap_ns.copy()
         across = start != end
         for link, used in (
@@ -118,7 +116,7 @@ class Queues:
             (self._up + end * spines + spine, across),
             (2 * self._up + destination, np.ones(len(source), np.bool_)),
         ):
-            load = np.where(used & (idle == 0), self._slots[link, slot], 0.0)
+            load = np.where(used & loaded, self._slots[link, slot], 0.0)
             here = self._standing(load)
             later = self._later(here, load, apart)
             first, second = first + here, second + later

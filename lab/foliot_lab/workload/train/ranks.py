@@ -156,7 +156,7 @@ def places(lab: Lab, over: Over = "service") -> list[Place]:
             node.name,
             lab.fabric.host(node.name),
             tuple(
-                nic.service_address if over == "service" else lab.fabric.underlay(node.name, nic.rail)
+                nic.service_address if over == "service" else lab.plan.underlay(node.name, nic.rail)
                 for nic in node.nics
             ),
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot_lab.scenario.train_spec import TrainSpec
+    from foliot_lab.scenario.spec import TrainSpec
     from foliot_lab.workload.train.ranks import Ended
 
 STEP = np.dtype([("step", "i8"), ("began_ns", "i8"), ("ended_ns", "i8"), ("comm_ns", "i8"), ("loss", "f8")])

@@ -1,4 +1,4 @@
-"""The lab's processes and clocks as targets of faults."""
+"""The targets of faults other than wires: processes and clocks by name, and the bus."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import signal
 from typing import TYPE_CHECKING, Protocol
 
 from foliot.clock.injected_skew import write_step
-from foliot_lab.services.deployment import ON_A_NODE
+from foliot_lab.scenario.fault_target import NODE_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from foliot.runtime.supervisor import Supervisor
     from foliot_lab.fabric.partition import Partitions
-    from foliot_lab.services.deployment import Desk
 
 
 class Job(Protocol):
@@ -24,19 +24,26 @@ class Job(Protocol):
         """Sends a signal to a node's rank; nothing, if it has none that runs."""
 
 
-class LabWorld:
-    """The targets of faults other than wires: processes by name, clocks by node, the bus.
+class World:
+    """The lab's processes, clocks and bus. A place is a host (``node3``), a process (``node3/probe``) or a service.
 
     A fault that kills or stops all of a host's processes also reaches its rank of a job. Nothing starts that rank
     again.
 
     Parameters:
+        step_file: the file with the sum of the steps of a node's clock.
         cut: sets the hosts' ports of the frontend's bridge down (True) or up again.
     """
 
-    def __init__(self, supervisor: Supervisor, desk: Desk, cut: Callable[[bool], None], partitions: Partitions) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        step_file: Callable[[str], Path],
+        cut: Callable[[bool], None],
+        partitions: Partitions,
+    ) -> None:
         self._supervisor = supervisor
-        self._desk = desk
+        self._step_file = step_file
         self._cut = cut
         self._partitions = partitions
         self._steps: dict[str, int] = {}
@@ -46,7 +53,7 @@ class LabWorld:
         """The processes at a place: a service, a bus server, ``node3/probe``, or all of a node."""
         if where in self._supervisor.names():
             return [where]
-        return [f"{where}/{process}" for process in ON_A_NODE]
+        return [f"{where}/{process}" for process in NODE_PROCESSES]
 
     def kill(self, where: str) -> None:
         """Sends SIGKILL; the processes stay dead until `restart`."""
@@ -76,7 +83,7 @@ class LabWorld:
     def step_clock(self, node: str, offset_ns: int) -> None:
         """Steps a node's clock by this much, from now on."""
         self._steps[node] = self._steps.get(node, 0) + offset_ns
-        write_step(str(self._desk.step(node)), self._steps[node])
+        write_step(str(self._step_file(node)), self._steps[node])
 
     def cut_bus(self) -> None:
         """Cuts all nodes off the bus."""
