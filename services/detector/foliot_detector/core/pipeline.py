@@ -30,7 +30,7 @@ _STALE_NS = 2_000_000_000
 class Pipeline:
     """All detectors behind one interface.
 
-    The times inside the observations drive it. Where somebody measures the time between them, `elapsed_ns` and `tick`
+    The times inside the observations drive it. Where somebody measures the time between calls, `elapsed_ns` and `tick`
     let deadlines pass sooner than the next observation would. A recording replays without them.
 
     It hears only what is in the inventory and concerns its shard, so it remembers no more than the fleet is large. Of a
@@ -66,11 +66,7 @@ class Pipeline:
         self._ask_extensions(lambda detector: detector.resume(event))
 
     def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
-        """Events that an observation gives rise to, and whatever was due before it.
-
-        Parameters:
-            elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
-        """
+        """Events that an observation gives rise to, and whatever was due before it; `elapsed_ns` as in the class."""
         self._event_time.advance(elapsed_ns)
         if isinstance(observation, Node):
             observation = self._shard.narrow(observation)

@@ -79,10 +79,10 @@ class _Port(NamedTuple):
 class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
+    A node was away if its signs of life had a gap longer than `process_silence_s`. If the gap was longer than half of
+    `ALIVE_NS`, it may have stalled. The interval of a node's reports is `report_ms` at least.
+
     Parameters:
-        settings: a node was away if its signs of life had a gap longer than `process_silence_s`. If the gap was longer
-            than half of `ALIVE_NS`, it may have stalled. The interval of a node's reports is `report_ms` at least, also
-            where it does not say its own.
         shard: the nodes that the inventory is told of, with their peers.
     """
 
@@ -299,11 +299,7 @@ class Inventory:
             self.listening_ns[batch.node] = at_here_ns
 
     def _note_interval(self, batch: DelayBatch) -> None:
-        """Takes the interval of a node's reports from its settings.
-
-        The time that a report covers would not do: it is longer after a stall. A node that stalls regularly leaves out
-        reports all the same.
-        """
+        """Takes the interval of a node's reports as it is set: the time that a report covers is longer after a stall."""
         interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
         if interval_ns != self._intervals_ns.get(batch.node):
             self._intervals_ns[batch.node] = interval_ns

@@ -95,10 +95,7 @@ class CodedPairs:
     def _stand_apart(
         self, row: NDArray[np.intp], same: NDArray[np.bool_], near: NDArray[np.bool_], direction: int
     ) -> NDArray[np.bool_]:
-        """Selects the pairs of streams whose pure pairs stand apart from the others in both directions.
-
-        The numbers of pairs within the tolerance and within twice of it show that.
-        """
+        """Selects the pairs of streams whose pure pairs, `same` of all that are `near`, stand apart in both directions."""
         missing = int(row.max()) + 1 - self._within.shape[2]
         if missing > 0:
             self._within = np.concatenate((self._within, np.zeros((2, 2, missing))), axis=2)
@@ -118,7 +115,7 @@ class CodedPairs:
 
 
 def _usual(row: NDArray[np.intp], difference: NDArray[np.int64], same: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Returns for each pair how much longer the second probes of its stream usually take than the first: the median of its pure pairs, or 0."""
+    """Returns for each pair how much longer second probes of its stream usually take than first ones: the median of its pure pairs, or 0."""
     rows, kept = row[same], difference[same]
     order = np.lexsort((kept, rows))
     counts = np.bincount(rows, minlength=int(row.max()) + 1)

@@ -83,7 +83,7 @@ class References:
 def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
     """The one-way delays of the probes heard for which both ends are synchronised, with their rows.
 
-    A delay that the clocks' errors made negative is given as it is. A delay beyond an hour comes of no clock's error, and is left out.
+    A delay that the clocks' errors made negative is given as it is. One beyond an hour comes of no clock's error, and is left out.
     """
     left_ns, sure = peers.read(heard.row, heard.transmit_ns)
     came_ns, sure_too = own.read(heard.row, heard.receive_ns)

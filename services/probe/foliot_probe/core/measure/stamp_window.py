@@ -82,11 +82,7 @@ def _slices(row: Rows) -> Iterator[slice]:
 
 
 class StampWindow:
-    """Collects the completed probes of streams that the node initiates, until it is closed.
-
-    Parameters:
-        tolerated: layers of points to keep.
-    """
+    """Collects the completed probes of streams that the node initiates. When it is closed, `tolerated` layers of points are kept."""
 
     def __init__(self, tolerated: int) -> None:
         self._tolerated = tolerated

@@ -67,8 +67,8 @@ def streams(
     """The rows of the streams that measure the mesh's pairs.
 
     A pair has several, because each has its own asymmetry and queues, which average out. They use as many NICs as there are, so that a lost NIC
-    does not part two clocks. On each NIC the first entropies come first: both ends know them, and mostly they are in use anyway. All streams
-    in use count, because they are probed fast in any case.
+    does not part two clocks. On each NIC the first entropies come first, which both ends know. All streams in use count: they are probed fast
+    in any case.
     """
     rows: dict[Pair, list[int]] = {}
     able = [(row, each) for row, each in ends.items() if (each.own_clock, each.peer_clock) in pairs]

@@ -34,10 +34,7 @@ _AGAIN_S = 1.0
 
 
 def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[StreamKey]:
-    """Selects the streams that are in use or armed, by the paths in force on the node (None: not known yet).
-
-    A service address without a placement is carried by its own rail.
-    """
+    """Selects the streams in use or armed, by the node's paths (None: not known yet). Without a placement, a service address is on its own rail."""
     placements = () if paths is None else paths.placements
     backups = () if paths is None else paths.backups
     placed = {(each.peer, each.rail) for each in placements}

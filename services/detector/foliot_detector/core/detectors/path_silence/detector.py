@@ -163,8 +163,7 @@ class PathSilenceDetector:
         """Begins a claim.
 
         Parameters:
-            last: when the receiver last heard the path, by its own reference time and on the timeline. The third number
-                is the highest probe that it heard; 0: not said.
+            last: as `Claim` has them, `since_ns`, `since_here_ns` and `sequence`.
         """
         table, (last_ns, here_ns, sequence) = self._inventory.paths, last
         claim = Claim(
