@@ -238,13 +238,8 @@ class Inventory:
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
         bound_ns = self.bound_ns.get(node, -1)
-        table = self.paths
-        said = (table.sent_ns[place].tolist(), table.sent_at_ns[place].tolist(), table.sent_sequence[place].tolist())
-        return [
-            Sign(here_ns, at_ns, bound_ns, node, sequence)
-            for here_ns, at_ns, sequence in zip(*said, strict=True)
-            if here_ns
-        ]
+        words = self.paths.sent[place].tolist()
+        return [Sign(here_ns, at_ns, bound_ns, node, sequence) for here_ns, at_ns, sequence in words if here_ns]
 
     def at_ns(self, node: str, here_ns: int) -> int:
         """A time of the timeline by a node's own reference time."""
