@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from foliot.clock.message_dating import MinimumOffsets
-from foliot.node.shard import WHOLE
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
 from foliot_detector.core.state.port_counters import BELIEVED_NS, is_old, returns_between
@@ -86,7 +85,7 @@ class Inventory:
         shard: the nodes that the inventory is told of, with their peers.
     """
 
-    def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
+    def __init__(self, settings: DetectorSettings, shard: Shard) -> None:
         self.settings = settings
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""

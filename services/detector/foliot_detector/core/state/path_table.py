@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from foliot.columns import widen
-from foliot.node.shard import WHOLE
 from foliot.report_rows import ReportRows
 from foliot_schemas.names import Path, node_of, parse_path
 
@@ -54,7 +53,7 @@ class PathTable:
         shard: a path has a place if it begins or ends at a node of it.
     """
 
-    def __init__(self, shard: Shard = WHOLE) -> None:
+    def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -79,9 +78,6 @@ class PathTable:
         self._node_ids: dict[str, int] = {}
         self._nic_ids: dict[str, int] = {}
         self._reported = ReportRows()
-
-    def __len__(self) -> int:
-        return len(self.names)
 
     @property
     def room(self) -> int:

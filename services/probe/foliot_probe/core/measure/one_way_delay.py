@@ -34,20 +34,12 @@ class References:
 
     def __init__(self, rows: int) -> None:
         self._offset_ns = np.zeros(rows, np.int64)
-        self._drift_ppb = np.zeros(rows, np.float64)
         self._as_of_ns = np.zeros(rows, np.int64)
-        self._growth_ppb = np.zeros(rows, np.float64)
-        self._void_after_ns = np.full(rows, _NEVER, np.int64)
-
-    @property
-    def rate(self) -> NDArray[np.float64]:
+        self.rate = np.zeros(rows)
         """The gain of the reference on the clock, in ns per ns."""
-        return self._drift_ppb * 1e-9
-
-    @property
-    def growth(self) -> NDArray[np.float64]:
+        self.growth = np.zeros(rows)
         """The largest error of `rate`."""
-        return self._growth_ppb * 1e-9
+        self._void_after_ns = np.full(rows, _NEVER, np.int64)
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -68,15 +60,15 @@ class References:
             self._void_after_ns[row] = _NEVER
             return
         self._offset_ns[row] = state.offset_ns
-        self._drift_ppb[row] = state.drift_ppb
-        self._growth_ppb[row] = state.growth_ppb + _WALKED * state.wander_ppb
+        self.rate[row] = state.drift_ppb * 1e-9
+        self.growth[row] = (state.growth_ppb + _WALKED * state.wander_ppb) * 1e-9
         self._as_of_ns[row] = state.as_of_ns
         self._void_after_ns[row] = state.void_after_ns
 
     def read(self, row: Rows, local_ns: Times) -> tuple[Times, NDArray[np.bool_]]:
         """The reference times of stamps in local time (`ClockState.reference_ns`), and which of them are known."""
         age_ns = local_ns - self._as_of_ns[row]
-        drifted_ns = np.rint(age_ns * (self._drift_ppb[row] * 1e-9)).astype(np.int64)
+        drifted_ns = np.rint(age_ns * self.rate[row]).astype(np.int64)
         return local_ns + self._offset_ns[row] + drifted_ns, local_ns <= self._void_after_ns[row]
 
 
