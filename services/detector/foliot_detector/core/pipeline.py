@@ -48,7 +48,7 @@ class Pipeline:
         self.inventory = Inventory(settings, shard)
         self.counts = self.inventory.counts
         self._event_time = EventTime()
-        self._detectors = registry.made(self.inventory)
+        self._detectors = tuple(make(self.inventory) for make in registry.DETECTORS.values())
         self._extensions = registry.of_extensions(self.inventory)
         self._failures = ExtensionFailures()
         self._newest: dict[str, tuple[int, int]] = {}
