@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SLOTS = 512
-"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick, arrived or handed back. Each further batch costs as much
-as the first."""
+"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick. Each further batch costs as much as the first."""
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000

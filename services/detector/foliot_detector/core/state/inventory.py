@@ -32,15 +32,12 @@ ALIVE_NS = 500_000_000
 """A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes.
 This is two intervals of the slow sweep, and some. The sender's own word that it sent on the path needs no such wait."""
 _APART_NS = 10_000_000
-"""Each sign that is kept lies at least this far from the next but one. A claim needs one from the right moment, not
-all of them."""
+"""Each sign that is kept lies at least this far from the next but one. A claim needs one from the right moment."""
 _SIGNS = 128
 _INTERVALS = 2
-"""If two reports of a node lie further apart than so many intervals, one between them was left out. Each may be half
-an interval late, and some."""
+"""Where two reports lie further apart than so many intervals, one was left out. Each may be half an interval late."""
 _INTERVALS_OF_SILENCE = 2.5
-"""In intervals of a node's reports. A node that left out one report is late, and not dead; nor is it half an
-interval later."""
+"""In intervals of a node's reports. One that left out a report is late, and not dead; nor is it half of one later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
 _NOTABLE_NS = 10_000_000
@@ -104,8 +101,7 @@ class Inventory:
         self.hearing_ns: dict[str, int] = {}
         """Per node, when it last heard a probe, whosever."""
         self.listening_ns: dict[str, int] = {}
-        """Per node, the beginning of its unbroken reports. It may not have listened for what it did not hear before
-        then."""
+        """Per node, the beginning of its unbroken reports. It may not have listened before."""
         self.bound_ns: dict[str, int] = {}
         self._back_ns: dict[str, int] = {}
         self.unbroken_ns: dict[str, int] = {}

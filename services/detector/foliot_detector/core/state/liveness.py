@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 _ROOM = 256
 _REMEMBERED_NS = 10_000_000_000
-"""How long a node's longest gap is remembered at least. A node that stood still does so again while its host is as
-busy."""
+"""How long a node's longest gap is remembered at least. One that stood still does so again while its host is busy."""
 
 
 class Liveness:

@@ -65,8 +65,7 @@ class PathTable:
         """The NICs of source and destination, as indices into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
         self.sent = np.zeros((_ROOM, _WORDS), _Word)
-        """What the sender said in its latest batches, the earliest first. One of them is from the right moment of a
-        silence."""
+        """What the sender said in its latest batches, the earliest first: one is from the right moment of a silence."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self._sound = np.zeros(_ROOM, np.bool_)

@@ -26,11 +26,9 @@ PAIR_GAP_NS = 1_000_000
 LEAST_TOLERANCE_NS = {"hardware": 25.0, "kernel": 100.0, "user": 5_000.0}
 """Stamps of each kind repeat to within about this, so a finer tolerance would sieve noise."""
 _QUARTILE_FACTOR = 6.0
-"""The tolerance is so many times the lower quartile of the differences. Where nothing queues, nearly all pairs pass, be the noise normal or a
-little wider."""
+"""The tolerance is so many times the lower quartile of the differences. Where nothing queues, nearly all pairs pass, if noise is near normal."""
 _MOST_TIMES = 4.0
-"""The tolerance is at most so many times `LEAST_TOLERANCE_NS`. Where hardly any pair is pure, the distribution of all tells nothing of the pure
-ones."""
+"""The tolerance is at most so many times `LEAST_TOLERANCE_NS`. Where hardly any pair is pure, the distribution of all tells nothing of those."""
 _FORGOTTEN = 1.02
 """The factor by which the tolerance grows again with each direction of a window. It doubles in some 35 s of two-second windows."""
 _APART = 1.5

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 LAYERS = 10
-"""Layers of points to keep. Sync looks at so many of the least delays. They tell a wrong stamp from a quick probe, and show how densely delays
-lie."""
+"""Layers of points to keep: sync looks at so many least delays. They tell a wrong stamp from a quick probe, and show how dense delays are."""
 MOST_ROWS = 1_024
 """Most rows of a batch, by the rules of the wire."""
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 10
 """Clocks that each clock is measured against, at least; all, if there are no more. Huygens (NSDI '18) has as many. In a simulation at 80 % load,
-errors with five were 1.7 times as large. Where all of 12, 100 or 300 nodes are peers, a clock has 10.3, 11.6 or 11.8 neighbours in the mean, and 21 at
-most."""
+errors with five were 1.7 times as large. Where all of 12, 100 or 300 nodes are peers, a clock has 10.3, 11.6 or 11.8 in the mean, 21 at most."""
 STREAMS = 4
 """Streams that measure two clocks; those in use count beyond it. The asymmetries of four paths average to half that of one. In that simulation,
 errors with one were 1.6 times as large."""

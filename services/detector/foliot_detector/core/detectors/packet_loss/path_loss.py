@@ -30,11 +30,9 @@ were lost here and there."""
 _LOSSLESS = 75
 """A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
 _HEALED = 0.5
-"""A lossy path speaks again when it loses less than this share of what made it lossy. So one at the edge does not
-chatter."""
+"""A lossy path speaks again when it loses less than this share of what made it lossy. So none chatters at the edge."""
 _SPREAD = 5
-"""Rows that must have lost something. A node that was away for less than a silence loses a second's probes, but in
-one row or two."""
+"""Rows that must have lost something. A node that was away for a short time loses many probes, but in one row or two."""
 
 _BURST_NS = 200_000_000
 """How lately a queue must have been full for a NIC's loss to be congestion. A burst that fills it for less than a
