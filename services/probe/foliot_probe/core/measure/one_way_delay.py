@@ -84,12 +84,6 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
     return heard.row[known], delay_ns[known]
 
 
-def runs(row: Rows) -> tuple[Rows, Rows]:
-    """The starts and lengths of the runs of equal values in a sorted column that is not empty."""
-    bounds = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [len(row)]])
-    return bounds[:-1], bounds[1:] - bounds[:-1]
-
-
 class Digest(NamedTuple):
     """Numbers of each row's delays in an interval (ns); 0 where there was none."""
 
@@ -101,12 +95,9 @@ class Digest(NamedTuple):
 def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
     """Least, median and 99th percentile per row, by nearest rank: each is a delay that was seen."""
     result = Digest(*(np.zeros(rows, np.int64) for _ in Digest._fields))
-    if not len(row):
-        return result
     order = np.lexsort((delay_ns, row))
     row, delay_ns = row[order], delay_ns[order]
-    start, count = runs(row)
-    each = row[start]
+    each, start, count = np.unique(row, return_index=True, return_counts=True)
     result.least_ns[each] = delay_ns[start]
     result.median_ns[each] = delay_ns[start + (count - 1) // 2]
     result.p99_ns[each] = delay_ns[start + (count * 99 - 1) // 100]

@@ -75,12 +75,9 @@ class SendSchedule:
         self._next[row] = next_ + ((tick - next_) // every + 1) * every
         self._round[row] = turn
         if self._farewell.any():
-            self._say_farewell(row)
+            leaving = row[self._farewell[row] > 0]
+            self._farewell[leaving] -= 1
+            left = leaving[self._farewell[leaving] == 0]
+            self._every[left] = self.announced[left]
         full = row[turn % self._full_every == _FULL_ROUND % self._full_every] if self._full_every else row[:0]
         return row, row[turn % self._coded_every[row] == 0], full
-
-    def _say_farewell(self, row: Rows) -> None:
-        leaving = row[self._farewell[row] > 0]
-        self._farewell[leaving] -= 1
-        left = leaving[self._farewell[leaving] == 0]
-        self._every[left] = self.announced[left]

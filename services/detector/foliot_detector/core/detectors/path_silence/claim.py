@@ -100,8 +100,6 @@ class Claim:
     """The same, as `ClaimQueue` has it."""
     news: tuple[int, int, int] = (-1, -1, -1)
     """The facts on which the last search for a witness rested, see `Judge`."""
-    on_path: bool = False
-    """The sender says that it sent on this very path."""
     sent_sequence: int = 0
     """The number of the probe that it sent then."""
     transit_ns: int = 0
@@ -172,7 +170,7 @@ class Judge:
         sign = self._prove(claim, after_ns, back_ns)
         if sign is None:
             return False
-        claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
+        claim.witness, claim.sent_sequence = sign.witness, sign.sequence
         claim.controlled = self._is_controlled(claim, sign)
         settled_ns = claim.said_here_ns + _SETTLE_NS
         if not claim.controlled:
@@ -303,7 +301,7 @@ def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> Evidence:
             "last_heard_ns": claim.since_ns,
             "last_heard_sequence": claim.sequence,
             "witness": claim.witness,
-            "sent_on_path": claim.on_path,
+            "sent_on_path": claim.witness == claim.sender,
             "sent_sequence": claim.sent_sequence,
             "transit_ms": claim.transit_ns / 1e6,
             "missing": claim.missing,
