@@ -177,8 +177,7 @@ class Engine:
             return
         for each in (self.sessions, self._schedule, self._watch, self.demand):
             each.grow(rows)
-        for name in ("_sent", "heard_last_ns"):
-            setattr(self, name, grown(getattr(self, name), rows))
+        self._sent, self.heard_last_ns = grown(self._sent, rows), grown(self.heard_last_ns, rows)
         self._outbox = Outbox(PROBES_A_ROUND * rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------

@@ -56,9 +56,6 @@ class Pipeline:
 
     def resume(self, event: Event) -> None:
         """Takes the last event of an earlier run about something, once the inventory is known and before all else."""
-        kind = event_kinds.find(event.kind)
-        if kind is not None and kind.concerns == "clock" and event.who not in self.inventory.clocks:
-            return
         if not self._is_own(event):
             return
         for detector in self._detectors:
