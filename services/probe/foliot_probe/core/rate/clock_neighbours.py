@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     peer: str
 
 
-def neighbours(own: Node, peers: Sequence[Node]) -> frozenset[Pair]:
+def neighbours(own: Node, peers: Iterable[Node]) -> frozenset[Pair]:
     """The pairs that a node takes with the peers that it talks to: `NEIGHBOURS` for each of its clocks, if there are so many, or more."""
     nodes = (own, *peers)
     clocks = sorted({nic.clock for node in nodes for nic in node.nics})
