@@ -44,7 +44,7 @@ class Completed(NamedTuple):
     transmit_ns: NDArray[np.int64]
     receive_ns: NDArray[np.int64]
 
-    def take(self, some: NDArray[np.bool_]) -> Completed:
+    def take(self, some: slice | NDArray[Any]) -> Completed:
         """Some of them."""
         return Completed(*(column[some] for column in self))
 
