@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,23 +84,17 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
     return heard.row[known], delay_ns[known]
 
 
-class Digest(NamedTuple):
-    """Numbers of each row's delays in an interval (ns); 0 where there was none."""
+def digest(row: Rows, delay_ns: Times, rows: int) -> dict[str, Times]:
+    """Least, median and 99th percentile (ns) per row, as columns of `DelayRow`; 0 where there was none.
 
-    least_ns: Times
-    median_ns: Times
-    p99_ns: Times
-
-
-def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
-    """Least, median and 99th percentile per row, by nearest rank: each is a delay that was seen."""
-    result = Digest(*(np.zeros(rows, np.int64) for _ in Digest._fields))
+    They are by nearest rank: each is a delay that was seen.
+    """
     order = np.lexsort((delay_ns, row))
-    row, delay_ns = row[order], delay_ns[order]
-    each, start, count = np.unique(row, return_index=True, return_counts=True)
-    result.least_ns[each] = delay_ns[start]
-    result.median_ns[each] = delay_ns[start + (count - 1) // 2]
-    result.p99_ns[each] = delay_ns[start + (count * 99 - 1) // 100]
+    each, start, count = np.unique(row[order], return_index=True, return_counts=True)
+    result = {}
+    for name, rank in (("least_ns", 0), ("median_ns", (count - 1) // 2), ("p99_ns", (count * 99 - 1) // 100)):
+        result[name] = np.zeros(rows, np.int64)
+        result[name][each] = delay_ns[order[start + rank]]
     return result
 
 
