@@ -37,7 +37,8 @@ _SIGNS = 128
 _INTERVALS = 2
 """Where two reports lie further apart than so many intervals, one was left out. Each may be half an interval late."""
 _INTERVALS_OF_SILENCE = 2.5
-"""In intervals of a node's reports. One that left out a report is late, and not dead; nor is it half of one later."""
+"""In intervals of a node's reports. One that left out a report is late, and not dead; nor is it half an interval
+later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
 _NOTABLE_NS = 10_000_000

@@ -31,7 +31,7 @@ longest delay that either end saw lately is more, the probe gets that. A receive
 sockets dry, so nothing is added for that."""
 _COMMON_MODE_NS = 500_000_000
 """How long a silence waits where nothing else came through between its two hosts since. A host or hypervisor that
-stands still, for up to 0.4 s at a time, holds up all of its NICs. The receiver takes the claim back by then."""
+stands still, for up to 0.4 s at a time, holds up all of its NICs; its receiver takes the claim back by then."""
 _MARGIN_NS = 30_000_000
 """By how much the arrivals here of two nodes' messages may be wrong about what came first."""
 _DEAF_NS = 100_000_000
