@@ -184,7 +184,7 @@ def test_a_detector_that_was_away_reads_what_waits_before_it_judges(make_fleet):
 def test_columns_grow_with_the_fleet(make_fleet):
     """More paths than the table had room for at first."""
     inventory = make_fleet(nodes=7, rails=2, entropies=4)
-    assert len(inventory.detector.inventory.paths.names) == 7 * 6 * 2 * 4 == 336
+    assert len(inventory.detector.inventory.paths) == 7 * 6 * 2 * 4 == 336
     inventory.cut.add(PATH)
     inventory.run(400)
 

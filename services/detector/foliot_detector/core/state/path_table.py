@@ -78,6 +78,9 @@ class PathTable:
         self._nic_ids: dict[str, int] = {}
         self._reported = ReportRows()
 
+    def __len__(self) -> int:
+        return len(self.names)
+
     @property
     def room(self) -> int:
         """Length of the columns."""
