@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from foliot.node.shard import WHOLE
 from foliot_detector.core.detectors.path_silence.claim import Claim, Judge
 from foliot_detector.core.detectors.path_silence.claim_queue import ClaimQueue
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector
@@ -46,7 +47,7 @@ def test_there_is_room_for_any_number_of_nodes():
 
 def test_the_paths_of_a_nic_are_found_without_looking_at_all():
     """Those that were heard, by direction; and all of them, to forget what they lost."""
-    table = PathTable()
+    table = PathTable(WHOLE)
     names = tuple(f"node0.rail0>node{node}.rail0#{entropy}" for node in (1, 2) for entropy in range(2))
     ids = table.ids((*names, "node1.rail0>node0.rail0#0", "node1.rail1>node2.rail1#0"), NICS)
     table.hear(ids[[0, 2]], np.array([5, 6]))
@@ -59,7 +60,7 @@ def test_the_paths_of_a_nic_are_found_without_looking_at_all():
 
 def test_the_places_of_a_regular_report_are_known():
     """Whatever short words come between, until a NIC comes or goes."""
-    table = PathTable()
+    table = PathTable(WHOLE)
     regular = tuple(f"node{node}.rail0>node0.rail0#{entropy}" for node in (1, 2) for entropy in range(4))
     first = table.ids_said_by("node0", regular, NICS)
     table.ids_said_by("node0", regular[:1], NICS)

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SLOTS = 512
-"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick, arrived or handed back. Each further batch costs as much
-as the first."""
+"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick. Each further batch costs as much as the first."""
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000
@@ -178,8 +177,7 @@ class Engine:
             return
         for each in (self.sessions, self._schedule, self._watch, self.demand):
             each.grow(rows)
-        for name in ("_sent", "heard_last_ns"):
-            setattr(self, name, grown(getattr(self, name), rows))
+        self._sent, self.heard_last_ns = grown(self._sent, rows), grown(self.heard_last_ns, rows)
         self._outbox = Outbox(PROBES_A_ROUND * rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------
@@ -280,10 +278,7 @@ class Engine:
         np.add.at(self._sent, row[went], 1)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send the slots of one socket. A slot that fails is skipped, and after `_MOST_FAILURES` all others too.
-
-        The slots that did not leave are taken out of `went`.
-        """
+        """Send the slots of one socket, and take out of `went` those that fail; after `_MOST_FAILURES`, all others too."""
         opened = self._sockets[place]
         assert opened is not None
         failures = 0

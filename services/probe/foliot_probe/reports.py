@@ -105,7 +105,6 @@ class Reporter:
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)
-        delays = digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table))
         proven, received = engine.sessions.count()
         full_sent, full_received = engine.sessions.count_full()
         source = {
@@ -121,7 +120,7 @@ class Reporter:
             "full_bytes": engine.sessions.full_bytes,
             "last_ns": self._reference(engine.heard_last_ns),
             "sequence": engine.sessions.heard_sequence,
-            **delays._asdict(),
+            **digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table)),
         }
         header = self._header()
         interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns

@@ -199,10 +199,7 @@ class Probe:
         self._go_on_ticking(began_s)
 
     def _go_on_ticking(self, tick_began_s: float) -> None:
-        """Runs the parts of a tick. After `_LONG_S`, the rest waits for another step of the event loop.
-
-        So a link's message waits for one part only.
-        """
+        """Runs the parts of a tick. After `_LONG_S`, the rest waits for another step, so that a link's message waits for one part only."""
         began_s, self._is_ticking = self._loop.time(), False
         for _ in self._parts:
             if self._loop.time() - began_s >= _LONG_S:

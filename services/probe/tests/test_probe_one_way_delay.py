@@ -81,11 +81,11 @@ def test_the_digest_is_by_nearest_rank():
     """Least, median and p99 are delays that were seen; rows without any have zeros."""
     delays = np.random.default_rng(1).permutation(np.arange(1, 201))
     row = np.concatenate([np.full(200, 2), [0, 0]])
-    result = digest(row, np.concatenate([delays, [7, 5]]), 4)
+    result = digest(row, np.concatenate([delays, [7, 5]]), 4).values()
     assert [column[2] for column in result] == [1, 100, 198]
     assert [column[0] for column in result] == [5, 5, 7]
     assert [column[3] for column in result] == [0, 0, 0]
-    assert not any(column.any() for column in digest(np.zeros(0, np.intp), np.zeros(0, np.int64), 4))
+    assert not any(column.any() for column in digest(np.zeros(0, np.intp), np.zeros(0, np.int64), 4).values())
 
 
 def test_every_stream_has_a_row_as_source_and_one_as_destination():
@@ -94,7 +94,7 @@ def test_every_stream_has_a_row_as_source_and_one_as_destination():
     names = ("sent", "received", "full_sent", "full_received", "full_bytes", "last_ns", "sequence")
     destination = {
         name: np.arange(4) + base for name, base in zip(names, (20, 30, 40, 50, 1_450, 70, 90), strict=True)
-    } | digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)._asdict()
+    } | digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)
     rows = interval_rows(np.array([3, 1]), source, destination)
     assert rows["path"].tolist() == [0, 1, 2, 3]
     assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 63, 83, 0, 0, 0)

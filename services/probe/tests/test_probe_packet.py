@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import structlog
 
 from foliot_probe.core.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, Probe, is_probe
 from foliot_probe.io.timestamp_check import PATIENCE, StampChecks
@@ -88,6 +89,18 @@ def test_what_has_just_left_is_not_missed_yet():
     assert checks.kind.tolist() == [USER]  # of what it receives nothing is known
     checks.came(np.array([0, 0]), np.array([False, True]))
     assert checks.kind.tolist() == [KERNEL]
+
+
+def test_a_socket_without_stamps_is_named_once_for_each_direction():
+    """Those of the packets that it sends, and those of what comes."""
+    checks = StampChecks(["10.0.0.1"])
+    with structlog.testing.capture_logs() as told:
+        for _ in range(3):
+            checks.sent_by_hand(0, np.ones(PATIENCE, np.bool_))
+            checks.came(np.zeros(PATIENCE, np.intp), np.zeros(PATIENCE, np.bool_))
+    assert sorted((each["event"], each["direction"]) for each in told) == [
+        ("stamps_missing", "receive"), ("stamps_missing", "transmit"),
+    ]  # fmt: skip
 
 
 def test_the_worse_direction_counts():

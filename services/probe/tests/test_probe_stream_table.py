@@ -33,7 +33,7 @@ def test_a_stream_for_every_common_rail_and_entropy():
     assert len(table.set_peer(node(2, rails=1))[1]) == 4
     assert len(table.set_peer(node(3, entropies=(1, 2)))[1]) == 4
     assert table.set_peer(node(0)) == ([], [])
-    assert [each.name for each in table.nodes] == ["node1", "node2", "node3"]
+    assert list(table.peers) == ["node1", "node2", "node3"]
 
 
 def test_of_two_nodes_the_smaller_name_initiates():

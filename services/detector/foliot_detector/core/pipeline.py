@@ -30,7 +30,7 @@ _STALE_NS = 2_000_000_000
 class Pipeline:
     """All detectors behind one interface.
 
-    The times inside the observations drive it. Where somebody measures the time between them, `elapsed_ns` and `tick`
+    The times inside the observations drive it. Where somebody measures the time between calls, `elapsed_ns` and `tick`
     let deadlines pass sooner than the next observation would. A recording replays without them.
 
     It hears only what is in the inventory and concerns its shard, so it remembers no more than the fleet is large. Of a
@@ -48,7 +48,7 @@ class Pipeline:
         self.inventory = Inventory(settings, shard)
         self.counts = self.inventory.counts
         self._event_time = EventTime()
-        self._detectors = registry.made(self.inventory)
+        self._detectors = tuple(make(self.inventory) for make in registry.DETECTORS.values())
         self._extensions = registry.of_extensions(self.inventory)
         self._failures = ExtensionFailures()
         self._newest: dict[str, tuple[int, int]] = {}
@@ -56,9 +56,6 @@ class Pipeline:
 
     def resume(self, event: Event) -> None:
         """Takes the last event of an earlier run about something, once the inventory is known and before all else."""
-        kind = event_kinds.find(event.kind)
-        if kind is not None and kind.concerns == "clock" and event.who not in self.inventory.clocks:
-            return
         if not self._is_own(event):
             return
         for detector in self._detectors:
@@ -66,11 +63,7 @@ class Pipeline:
         self._ask_extensions(lambda detector: detector.resume(event))
 
     def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
-        """Events that an observation gives rise to, and whatever was due before it.
-
-        Parameters:
-            elapsed_ns: time since the last call of `observe` or `tick`, if somebody measured it.
-        """
+        """Events that an observation gives rise to, and whatever was due before it; `elapsed_ns` as in the class."""
         self._event_time.advance(elapsed_ns)
         if isinstance(observation, Node):
             observation = self._shard.narrow(observation)

@@ -41,11 +41,6 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
     _OF_EXTENSIONS[name] = make
 
 
-def made(inventory: Inventory) -> tuple[Detector, ...]:
-    """One of each of Foliot's own, in their order."""
-    return tuple(make(inventory) for make in DETECTORS.values())
-
-
 def of_extensions(inventory: Inventory) -> dict[str, Detector]:
     """One of each that was registered, by name, in their order."""
     return {name: make(inventory) for name, make in _OF_EXTENSIONS.items()}

@@ -91,33 +91,25 @@ HARDWARE, KERNEL, USER = range(len(KINDS))
 _HIGHEST_SEQUENCE = 1 << 62
 """Keeps sums of sequences inside int64, whatever a stranger sends."""
 
-
-_WORDS = Probe.itemsize // 8
-_Words = np.dtype([("words", "<u8", (_WORDS,))])
-
-
-def _bounds() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The least permitted value of each 64-bit word of a probe, and by how much a value may exceed it, in wrapping arithmetic."""
-    wrap = 1 << 64
-    words = [(0, wrap - 1)] * _WORDS
-    words[1] = (1 << 32, wrap - 1 - (1 << 32))  # interval_us, behind row, is above 0
-    words[3] = (0, _HIGHEST_SEQUENCE - 1)  # sequence
-    words[9] = (-1, _HIGHEST_SEQUENCE - 1)  # heard
-    # Stamps lie within 146 years of 0, so that differences of them fit into 64 bits, and the bus takes what comes of them.
-    stamp = (1 - FAR_NS, 2 * FAR_NS - 2)
-    words[4:8], words[10:18] = [stamp] * PREDECESSORS, [stamp] * ECHOES
-    least, more = zip(*((least % wrap, more) for least, more in words), strict=True)
-    return np.array(least, np.uint64), np.array(more, np.uint64)
-
-
-_LEAST, _MORE = _bounds()
+_LEAST, _MOST = np.zeros(1, Probe), np.frombuffer(b"\xff" * Probe.itemsize, Probe).copy()
+"""The least and the greatest permitted value of each field."""
+_LEAST["interval_us"] = 1
+_MOST["sequence"] = _HIGHEST_SEQUENCE - 1
+_LEAST["heard"], _MOST["heard"] = -1, _HIGHEST_SEQUENCE - 2
+# Stamps lie within 146 years of 0, so that differences of them fit into 64 bits, and the bus takes what comes of them.
+_LEAST["transmit_ns"] = _LEAST["receive_ns"] = 1 - FAR_NS
+_MOST["transmit_ns"] = _MOST["receive_ns"] = FAR_NS - 1
+_Words = np.dtype([("words", "<u8", (Probe.itemsize // 8,))])
+_LEAST_WORDS = _LEAST.view(_Words)["words"]
+_RANGE = _MOST.view(_Words)["words"] - _LEAST_WORDS
+"""By how much each word may exceed the least, in wrapping arithmetic: one comparison for both bounds of all fields."""
 
 
 def is_probe(probes: NDArray[Any], lengths: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Selects the datagrams (of these lengths in bytes) that are probes of this version, padded or not."""
     words = probes.view(_Words)["words"]
     sane: NDArray[np.bool_] = (
-        (words - _LEAST <= _MORE).all(axis=1)
+        (words - _LEAST_WORDS <= _RANGE).all(axis=1)
         & (probes["magic"] == MAGIC)
         & (probes["kind"] <= USER)
         & (lengths >= Probe.itemsize)

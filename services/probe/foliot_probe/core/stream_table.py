@@ -69,30 +69,26 @@ class StreamTable:
         self.paths: tuple[str, ...] = ()
         """The outgoing path and the incoming path of each live row, in turn."""
         self._row_of: dict[int, int] = {}
-        self._peers: dict[str, Node] = {}
+        self.peers: dict[str, Node] = {}
+        """The peers' records."""
 
     def __len__(self) -> int:
         """Rows, taken or free."""
         return len(self.ends)
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The peers' records."""
-        return tuple(self._peers.values())
-
     def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:
         """Take a peer in, anew if its record changed; returns the rows that ended and those that begin."""
-        if peer.name == self.own.name or self._peers.get(peer.name) == peer:
+        if peer.name == self.own.name or self.peers.get(peer.name) == peer:
             return [], []
         ended = self.drop_peer(peer.name)
-        self._peers[peer.name] = peer
+        self.peers[peer.name] = peer
         begun = [self._begin(ends, address) for ends, address in self._ends_with(peer)]
         self._index()
         return ended, begun
 
     def drop_peer(self, name: str) -> list[int]:
         """Let a peer go; returns the rows that ended."""
-        self._peers.pop(name, None)
+        self.peers.pop(name, None)
         ended = [row for key, row in self.rows.items() if key.peer == name]
         for row in ended:
             ends = self.ends[row]

@@ -22,7 +22,7 @@ _NATS_PORT = 4222
 
 
 class ManagementNics:
-    """Finds management devices among the node's, which have these addresses, and remembers them.
+    """Finds management devices of the node's, which have these `addresses`, and remembers them.
 
     A default route goes with its device, and just then it matters whose it was.
     """

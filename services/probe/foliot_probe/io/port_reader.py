@@ -103,7 +103,7 @@ class PortReader:
         self._links[link.name] = link
         if not what:
             return
-        state = self._state(link, nic, at_ns, change=True)
+        state = self._state(link, nic, at_ns)
         self._changes[nic].append(PortChange(**{name: getattr(state, name) for name in PortChange.__struct_fields__}))
         if what == "changed":
             self._tell(state)
@@ -124,11 +124,9 @@ class PortReader:
             link = self._links.get(device)
             if link is not None and not link.gone:
                 counted = counters.get(device, {}) | self._link_downed.read(device, link.index)
-                self._tell(self._state(link, nic, at_ns, change=False, counters=counted))
+                self._tell(self._state(link, nic, at_ns, counted))
 
-    def _state(
-        self, link: LinkChange, nic: str, at_ns: int, *, change: bool, counters: dict[str, int] | None = None
-    ) -> PortState:
+    def _state(self, link: LinkChange, nic: str, at_ns: int, counters: dict[str, int] | None = None) -> PortState:
         return PortState(
             node=self._node,
             nic=nic,
@@ -140,7 +138,7 @@ class PortReader:
             index=link.index,
             management=link.name in self.management,
             fault=self._boot,
-            change=change,
+            change=counters is None,
             counters=counters or {},
             changes=tuple(self._changes[nic]),
         )

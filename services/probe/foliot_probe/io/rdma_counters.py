@@ -18,10 +18,7 @@ class LinkDowned:
         self._files: dict[tuple[str, int], Path | None] = {}
 
     def read(self, device: str, index: int) -> dict[str, int]:
-        """The count by its name; empty: there is none.
-
-        A driver may make another device of the same name, which has another index. Then it looks for the files anew.
-        """
+        """The count by its name; empty: there is none. When a driver makes a device anew, with another index, files are looked for anew."""
         key = device, index
         if key not in self._files:
             self._files = {known: file for known, file in self._files.items() if known[0] != device}

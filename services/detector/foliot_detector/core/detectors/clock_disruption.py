@@ -10,13 +10,11 @@ from foliot_schemas.bounds import FAR_NS
 
 if TYPE_CHECKING:
     from foliot_detector.core.protocol import Seen
+    from foliot_schemas.event import Evidence
 
 
 class ClockDisruptionDetector:
-    """Events of kind ``clock``: the edges of what sync says every window.
-
-    Only a clock that was disrupted is announced as synchronised; the first synchronisation and a holdover are no trouble.
-    """
+    """Events of kind ``clock``: one was disrupted, and is synchronised again. Neither a first synchronisation nor a holdover is trouble."""
 
     def __init__(self) -> None:
         self._latest: dict[str, ClockState] = {}
@@ -65,7 +63,7 @@ def _disrupted(state: ClockState) -> Event:
     )  # fmt: skip
 
 
-def _evidence(state: ClockState) -> dict[str, float | int | str | bool]:
+def _evidence(state: ClockState) -> Evidence:
     return {
         "bound_ns": state.bound_ns,
         "hard_bound_ns": state.hard_bound_ns,

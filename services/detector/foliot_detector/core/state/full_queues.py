@@ -21,11 +21,7 @@ before it in less. A full queue has room for small packets and none for large on
 
 
 class FullQueues:
-    """Full queues by NIC, as the delays of any of its paths show them.
-
-    Parameters:
-        table: the paths, with the NICs at their ends.
-    """
+    """Full queues by NIC, as the delays of any of its paths show them."""
 
     def __init__(self, table: PathTable) -> None:
         self._table = table

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from foliot.clock.message_dating import MinimumOffsets
-from foliot.node.shard import WHOLE
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
 from foliot_detector.core.state.port_counters import BELIEVED_NS, is_old, returns_between
@@ -33,15 +32,13 @@ ALIVE_NS = 500_000_000
 """A sender that was heard elsewhere for this long, without a break of half of it, has sent on every path it probes.
 This is two intervals of the slow sweep, and some. The sender's own word that it sent on the path needs no such wait."""
 _APART_NS = 10_000_000
-"""Each sign that is kept lies at least this far from the next but one. A claim needs one from the right moment, not
-all of them."""
+"""Each sign that is kept lies at least this far from the next but one. A claim needs one from the right moment."""
 _SIGNS = 128
 _INTERVALS = 2
-"""If two reports of a node lie further apart than so many intervals, one between them was left out. Each may be half
-an interval late, and some."""
+"""Where two reports lie further apart than so many intervals, one was left out. Each may be half an interval late."""
 _INTERVALS_OF_SILENCE = 2.5
-"""In intervals of a node's reports. A node that left out one report is late, and not dead; nor is it half an
-interval later."""
+"""In intervals of a node's reports. One that left out a report is late, and not dead; nor is it half an interval
+later."""
 _LONGEST_INTERVAL_NS = 10_000_000_000
 """The most that `probe.delay_interval_ms` may be."""
 _NOTABLE_NS = 10_000_000
@@ -79,14 +76,14 @@ class _Port(NamedTuple):
 class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
+    A node was away if its signs of life had a gap longer than `process_silence_s`. If the gap was longer than half of
+    `ALIVE_NS`, it may have stalled. The interval of a node's reports is `report_ms` at least.
+
     Parameters:
-        settings: a node was away if its signs of life had a gap longer than `process_silence_s`. If the gap was longer
-            than half of `ALIVE_NS`, it may have stalled. The interval of a node's reports is `report_ms` at least, also
-            where it does not say its own.
         shard: the nodes that the inventory is told of, with their peers.
     """
 
-    def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
+    def __init__(self, settings: DetectorSettings, shard: Shard) -> None:
         self.settings = settings
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
@@ -105,8 +102,7 @@ class Inventory:
         self.hearing_ns: dict[str, int] = {}
         """Per node, when it last heard a probe, whosever."""
         self.listening_ns: dict[str, int] = {}
-        """Per node, the beginning of its unbroken reports. It may not have listened for what it did not hear before
-        then."""
+        """Per node, the beginning of its unbroken reports. It may not have listened before."""
         self.bound_ns: dict[str, int] = {}
         self._back_ns: dict[str, int] = {}
         self.unbroken_ns: dict[str, int] = {}
@@ -238,13 +234,8 @@ class Inventory:
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
         bound_ns = self.bound_ns.get(node, -1)
-        table = self.paths
-        said = (table.sent_ns[place].tolist(), table.sent_at_ns[place].tolist(), table.sent_sequence[place].tolist())
-        return [
-            Sign(here_ns, at_ns, bound_ns, node, sequence)
-            for here_ns, at_ns, sequence in zip(*said, strict=True)
-            if here_ns
-        ]
+        words = self.paths.sent[place].tolist()
+        return [Sign(here_ns, at_ns, bound_ns, node, sequence) for here_ns, at_ns, sequence in words if here_ns]
 
     def at_ns(self, node: str, here_ns: int) -> int:
         """A time of the timeline by a node's own reference time."""
@@ -299,11 +290,7 @@ class Inventory:
             self.listening_ns[batch.node] = at_here_ns
 
     def _note_interval(self, batch: DelayBatch) -> None:
-        """Takes the interval of a node's reports from its settings.
-
-        The time that a report covers would not do: it is longer after a stall. A node that stalls regularly leaves out
-        reports all the same.
-        """
+        """Takes the interval of a node's reports as it is set: the time that a report covers is longer after a stall."""
         interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
         if interval_ns != self._intervals_ns.get(batch.node):
             self._intervals_ns[batch.node] = interval_ns

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 _ROOM = 256
 _REMEMBERED_NS = 10_000_000_000
-"""How long a node's longest gap is remembered at least. A node that stood still does so again while its host is as
-busy."""
+"""How long a node's longest gap is remembered at least. One that stood still does so again while its host is busy."""
 
 
 class Liveness:
@@ -87,8 +86,7 @@ class Liveness:
     def heard_to_ns(self, places: NDArray[np.intp]) -> int:
         """The time by which at least half of these have sent a later message that has arrived; of none: 0.
 
-        Messages are read in the order in which they arrive. So a node that sent one by then, and none later, is not
-        merely waiting to be read.
+        Messages are read as they arrive. So a node that sent none later is not merely waiting to be read.
         """
         return _half(self._bus_ns[places])
 
@@ -103,11 +101,8 @@ class Liveness:
     def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
         """Nodes of which nothing at all has come for as long as they may be silent.
 
-        That is twice the longest gap in their words lately. It is at least a silence time, and at most so many of them.
-
-        Parameters:
-            silence_ns: the silence time of nodes that are not allowed more.
-            most: the longest allowance, in silence times.
+        That is twice the longest gap in their words lately. It is at least a silence time (`silence_ns`, if a node is not
+        allowed more), and at `most` so many of them.
         """
         last_ns = np.maximum(self._bus_ns[places], self._fabric_ns[places])
         least_ns = np.maximum(self._silence_ns[places], silence_ns)

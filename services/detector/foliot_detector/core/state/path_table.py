@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from foliot.columns import widen
-from foliot.node.shard import WHOLE
 from foliot.report_rows import ReportRows
 from foliot_schemas.names import Path, node_of, parse_path
 
@@ -23,9 +22,11 @@ _UNKNOWN = -1
 ELSEWHERE = -2
 """A path between nodes of other shards."""
 _ROOM = 256
-WORDS = 3
+_WORDS = 3
 """Words of a sender that are remembered: two regular ones, and one that it gave between them, as it found another
 path silent."""
+_Word = np.dtype([("here_ns", "<i8"), ("at_ns", "<i8"), ("sequence", "<i8")])
+"""When a sender sent on a path, on the timeline (0: never) and by its reference time, and the number of that probe (0: not said)."""
 
 
 class Delays(NamedTuple):
@@ -52,7 +53,7 @@ class PathTable:
         shard: a path has a place if it begins or ends at a node of it.
     """
 
-    def __init__(self, shard: Shard = WHOLE) -> None:
+    def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -63,13 +64,8 @@ class PathTable:
         self.ends = np.zeros((_ROOM, 2), np.int32)
         """The NICs of source and destination, as indices into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
-        self.sent_ns = np.zeros((_ROOM, WORDS), np.int64)
-        """When the sender sent on the path, by its latest batches, the earliest first. One of them is from the right
-        moment of a silence."""
-        self.sent_at_ns = np.zeros((_ROOM, WORDS), np.int64)
-        """As `sent_ns`, by the sender's reference time."""
-        self.sent_sequence = np.zeros((_ROOM, WORDS), np.int64)
-        """The number of the probe that was sent then; 0: not said."""
+        self.sent = np.zeros((_ROOM, _WORDS), _Word)
+        """What the sender said in its latest batches, the earliest first: one is from the right moment of a silence."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self._sound = np.zeros(_ROOM, np.bool_)
@@ -143,12 +139,11 @@ class PathTable:
         sequence: NDArray[np.int64],
     ) -> None:
         """Notes when paths were last sent on, by their senders, and with which probe."""
-        newer = here_ns > self.sent_ns[ids, -1]
+        newer = here_ns > self.sent["here_ns"][ids, -1]
         ids = ids[newer]
-        said = ((self.sent_ns, here_ns), (self.sent_at_ns, at_ns), (self.sent_sequence, sequence))
-        for column, values in said:
-            column[ids, :-1] = column[ids, 1:]
-            column[ids, -1] = values[newer]
+        self.sent[ids, :-1] = self.sent[ids, 1:]
+        for name, values in (("here_ns", here_ns), ("at_ns", at_ns), ("sequence", sequence)):
+            self.sent[name][ids, -1] = values[newer]
 
     def _heard(self, places: array[int] | None) -> NDArray[np.intp]:
         known = np.array(places or (), np.intp)

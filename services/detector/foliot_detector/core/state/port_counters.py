@@ -19,7 +19,6 @@ _WRAP = 1 << 32
 """The kernel counts carriers in 32 bits (``atomic_t`` of struct net_device)."""
 _MOST_BETWEEN = 1 << 16
 """Carriers lost between two messages at most: a second holds no tenth of them. Further apart, counters did not count."""
-_LINK_DOWNED = "link_downed"
 _LAG_NS = 5 * SECOND_NS
 """How long a lost carrier may wait for the port's own counter to show it; five readings."""
 
@@ -131,7 +130,7 @@ class LinkDowned:
         """Takes a message and the carriers lost since the last one. Returns the losses that those do not explain, and the count's rise."""
         if falls:
             self.ahead, self.lost_ns = self.ahead + falls, seen.at_ns
-        count = seen.counters.get(_LINK_DOWNED, -1)
+        count = seen.counters.get("link_downed", -1)
         if count < 0:
             return 0, 0
         if self.ahead > 0 and seen.at_ns - self.lost_ns > _LAG_NS:

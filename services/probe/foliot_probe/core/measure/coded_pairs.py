@@ -26,11 +26,9 @@ PAIR_GAP_NS = 1_000_000
 LEAST_TOLERANCE_NS = {"hardware": 25.0, "kernel": 100.0, "user": 5_000.0}
 """Stamps of each kind repeat to within about this, so a finer tolerance would sieve noise."""
 _QUARTILE_FACTOR = 6.0
-"""The tolerance is so many times the lower quartile of the differences. Where nothing queues, nearly all pairs pass, be the noise normal or a
-little wider."""
+"""The tolerance is so many times the lower quartile of the differences. Where nothing queues, nearly all pairs pass, if noise is near normal."""
 _MOST_TIMES = 4.0
-"""The tolerance is at most so many times `LEAST_TOLERANCE_NS`. Where hardly any pair is pure, the distribution of all tells nothing of the pure
-ones."""
+"""The tolerance is at most so many times `LEAST_TOLERANCE_NS`. Where hardly any pair is pure, the distribution of all tells nothing of those."""
 _FORGOTTEN = 1.02
 """The factor by which the tolerance grows again with each direction of a window. It doubles in some 35 s of two-second windows."""
 _APART = 1.5
@@ -95,10 +93,7 @@ class CodedPairs:
     def _stand_apart(
         self, row: NDArray[np.intp], same: NDArray[np.bool_], near: NDArray[np.bool_], direction: int
     ) -> NDArray[np.bool_]:
-        """Selects the pairs of streams whose pure pairs stand apart from the others in both directions.
-
-        The numbers of pairs within the tolerance and within twice of it show that.
-        """
+        """Selects the pairs of streams whose pure pairs, `same` of all that are `near`, stand apart in both directions."""
         missing = int(row.max()) + 1 - self._within.shape[2]
         if missing > 0:
             self._within = np.concatenate((self._within, np.zeros((2, 2, missing))), axis=2)
@@ -118,7 +113,7 @@ class CodedPairs:
 
 
 def _usual(row: NDArray[np.intp], difference: NDArray[np.int64], same: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Returns for each pair how much longer the second probes of its stream usually take than the first: the median of its pure pairs, or 0."""
+    """Returns for each pair how much longer second probes of its stream usually take than first ones: the median of its pure pairs, or 0."""
     rows, kept = row[same], difference[same]
     order = np.lexsort((kept, rows))
     counts = np.bincount(rows, minlength=int(row.max()) + 1)

@@ -44,10 +44,9 @@ def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray
 
 
 def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.intp]:
-    """The places of each row's points that can be among the smallest for any of the slopes.
+    """The places of each row's points that can be among the smallest for any of the slopes, and of others where rows have fewer.
 
-    Other points are left out, as far as all rows stay equally long. From the middle of the slopes to any other, no residual changes by more than
-    half their range times the largest x.
+    From the middle of the slopes to any other, no residual changes by more than half their range times the largest x.
     """
     residuals = y - ((tilt.least + tilt.most) / 2)[:, None] * x
     points = residuals.shape[1]

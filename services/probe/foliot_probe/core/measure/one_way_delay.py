@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,20 +34,12 @@ class References:
 
     def __init__(self, rows: int) -> None:
         self._offset_ns = np.zeros(rows, np.int64)
-        self._drift_ppb = np.zeros(rows, np.float64)
         self._as_of_ns = np.zeros(rows, np.int64)
-        self._growth_ppb = np.zeros(rows, np.float64)
-        self._void_after_ns = np.full(rows, _NEVER, np.int64)
-
-    @property
-    def rate(self) -> NDArray[np.float64]:
+        self.rate = np.zeros(rows)
         """The gain of the reference on the clock, in ns per ns."""
-        return self._drift_ppb * 1e-9
-
-    @property
-    def growth(self) -> NDArray[np.float64]:
+        self.growth = np.zeros(rows)
         """The largest error of `rate`."""
-        return self._growth_ppb * 1e-9
+        self._void_after_ns = np.full(rows, _NEVER, np.int64)
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -68,22 +60,22 @@ class References:
             self._void_after_ns[row] = _NEVER
             return
         self._offset_ns[row] = state.offset_ns
-        self._drift_ppb[row] = state.drift_ppb
-        self._growth_ppb[row] = state.growth_ppb + _WALKED * state.wander_ppb
+        self.rate[row] = state.drift_ppb * 1e-9
+        self.growth[row] = (state.growth_ppb + _WALKED * state.wander_ppb) * 1e-9
         self._as_of_ns[row] = state.as_of_ns
         self._void_after_ns[row] = state.void_after_ns
 
     def read(self, row: Rows, local_ns: Times) -> tuple[Times, NDArray[np.bool_]]:
         """The reference times of stamps in local time (`ClockState.reference_ns`), and which of them are known."""
         age_ns = local_ns - self._as_of_ns[row]
-        drifted_ns = np.rint(age_ns * (self._drift_ppb[row] * 1e-9)).astype(np.int64)
+        drifted_ns = np.rint(age_ns * self.rate[row]).astype(np.int64)
         return local_ns + self._offset_ns[row] + drifted_ns, local_ns <= self._void_after_ns[row]
 
 
 def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
     """The one-way delays of the probes heard for which both ends are synchronised, with their rows.
 
-    A delay that the clocks' errors made negative is given as it is. A delay beyond an hour comes of no clock's error, and is left out.
+    A delay that the clocks' errors made negative is given as it is. One beyond an hour comes of no clock's error, and is left out.
     """
     left_ns, sure = peers.read(heard.row, heard.transmit_ns)
     came_ns, sure_too = own.read(heard.row, heard.receive_ns)
@@ -92,32 +84,17 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
     return heard.row[known], delay_ns[known]
 
 
-def runs(row: Rows) -> tuple[Rows, Rows]:
-    """The starts and lengths of the runs of equal values in a sorted column that is not empty."""
-    bounds = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [len(row)]])
-    return bounds[:-1], bounds[1:] - bounds[:-1]
+def digest(row: Rows, delay_ns: Times, rows: int) -> dict[str, Times]:
+    """Least, median and 99th percentile (ns) per row, as columns of `DelayRow`; 0 where there was none.
 
-
-class Digest(NamedTuple):
-    """Numbers of each row's delays in an interval (ns); 0 where there was none."""
-
-    least_ns: Times
-    median_ns: Times
-    p99_ns: Times
-
-
-def digest(row: Rows, delay_ns: Times, rows: int) -> Digest:
-    """Least, median and 99th percentile per row, by nearest rank: each is a delay that was seen."""
-    result = Digest(*(np.zeros(rows, np.int64) for _ in Digest._fields))
-    if not len(row):
-        return result
+    They are by nearest rank: each is a delay that was seen.
+    """
     order = np.lexsort((delay_ns, row))
-    row, delay_ns = row[order], delay_ns[order]
-    start, count = runs(row)
-    each = row[start]
-    result.least_ns[each] = delay_ns[start]
-    result.median_ns[each] = delay_ns[start + (count - 1) // 2]
-    result.p99_ns[each] = delay_ns[start + (count * 99 - 1) // 100]
+    each, start, count = np.unique(row[order], return_index=True, return_counts=True)
+    result = {}
+    for name, rank in (("least_ns", 0), ("median_ns", (count - 1) // 2), ("p99_ns", (count * 99 - 1) // 100)):
+        result[name] = np.zeros(rows, np.int64)
+        result[name][each] = delay_ns[order[start + rank]]
     return result
 
 

@@ -44,7 +44,7 @@ class Completed(NamedTuple):
     transmit_ns: NDArray[np.int64]
     receive_ns: NDArray[np.int64]
 
-    def take(self, some: NDArray[np.bool_]) -> Completed:
+    def take(self, some: slice | NDArray[Any]) -> Completed:
         """Some of them."""
         return Completed(*(column[some] for column in self))
 
@@ -175,11 +175,7 @@ class Sessions:
             each.grow(rows)
 
     def open(self, row: int, session: int, first: int = 0) -> None:
-        """Begin a stream in a row, under a new session number.
-
-        Parameters:
-            first: sequence of its first probe. It is above those of the stream's earlier lives, so that sequences compare over restarts.
-        """
+        """Begin a stream in a row, under a new session number. The first sequence is above those of its earlier lives: they compare over restarts."""
         self._forget_peer(row)
         self.outgoing.forget(row)
         self.session[row] = session
@@ -244,11 +240,7 @@ class Sessions:
         return probes
 
     def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64], by_ns: int = 0) -> None:
-        """Note the transmit stamps of own probes, as the kernel handed them back.
-
-        Parameters:
-            by_ns: time by which all of them had left for certain, if the stamps were taken before; 0: the stamps say it.
-        """
+        """Note the transmit stamps of own probes. All had left by `by_ns` for certain, if the stamps were taken before; 0: the stamps say it."""
         row = (probes["row"] & _ROW_MASK).astype(np.intp)
         known = row < len(self)
         known[known] = self.session[row[known]] == probes["session"][known]

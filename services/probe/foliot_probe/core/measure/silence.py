@@ -46,10 +46,7 @@ class SilenceWatch:
     def hear(
         self, row: Rows, heard_ns: NDArray[np.int64], interval_us: NDArray[np.int64], in_use: NDArray[np.bool_]
     ) -> Rows:
-        """Note the probes heard, in order of arrival; returns the rows that speak again.
-
-        Each promised the next one within its interval, and says whether its sender calls the path in use.
-        """
+        """Note probes in order of arrival, with the intervals that they promise and whether the path is in use; returns the rows that speak again."""
         patience_ns = interval_us.astype(np.int64) * (1_000 * _INTERVALS) + _GRACE_NS
         self._patience_ns[row] = patience_ns
         self._deadline_ns[row] = np.where(in_use, heard_ns + patience_ns, _NEVER)

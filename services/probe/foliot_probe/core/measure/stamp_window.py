@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 LAYERS = 10
-"""Layers of points to keep. Sync looks at so many of the least delays. They tell a wrong stamp from a quick probe, and show how densely delays
-lie."""
+"""Layers of points to keep: sync looks at so many least delays. They tell a wrong stamp from a quick probe, and show how dense delays are."""
 MOST_ROWS = 1_024
 """Most rows of a batch, by the rules of the wire."""
 
@@ -54,27 +53,6 @@ class WindowPart(NamedTuple):
     """The points, of dtype `StampRow`."""
 
 
-class _Sifted(NamedTuple):
-    """The points of one direction that passed the filter, ordered by row."""
-
-    row: Rows
-    transmit_ns: NDArray[np.int64]
-    receive_ns: NDArray[np.int64]
-    pure: NDArray[np.intp]
-    """Pure pairs, per row of the table. 0: the row has too few, and its points are all its probes."""
-
-    def take(self, some: slice | NDArray[np.bool_]) -> _Sifted:
-        """Some of the points."""
-        return self._replace(row=self.row[some], transmit_ns=self.transmit_ns[some], receive_ns=self.receive_ns[some])
-
-    def points(self, direction: int) -> NDArray[Any]:
-        """The points as the batch has them, of dtype `StampRow`."""
-        points = np.zeros(len(self.row), StampRow)
-        points["direction"] = direction
-        points["transmit_ns"], points["receive_ns"] = self.transmit_ns, self.receive_ns
-        return points
-
-
 def _slices(row: Rows) -> Iterator[slice]:
     """Slices of the points, each of some streams; the points of a stream are together."""
     first = np.flatnonzero(np.diff(row, prepend=-1))[::_STREAMS_A_STEP]
@@ -82,11 +60,7 @@ def _slices(row: Rows) -> Iterator[slice]:
 
 
 class StampWindow:
-    """Collects the completed probes of streams that the node initiates, until it is closed.
-
-    Parameters:
-        tolerated: layers of points to keep.
-    """
+    """Collects the completed probes of streams that the node initiates. When it is closed, `tolerated` layers of points are kept."""
 
     def __init__(self, tolerated: int) -> None:
         self._tolerated = tolerated
@@ -126,16 +100,16 @@ class StampWindow:
             tilt: the range of slopes of each row's line.
         """
         initiated = np.array([each is not None and each.initiator for each in ends])
-        sifted: list[_Sifted] = []
+        sifted: list[tuple[Completed, NDArray[np.intp]]] = []
         for direction, completed in enumerate(probes):
             sifted.append(self._sift(direction, completed, initiated, _LEAST_NS[kinds]))
             yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
-        for direction, each in enumerate(sifted):
-            for some in _slices(each.row):
-                kept = each.take(some)
+        for direction, (chosen, _) in enumerate(sifted):
+            for some in _slices(chosen.row):
+                kept = chosen.take(some)
                 kept = kept.take(self._prune(direction, kept, tilt))
-                pruned.append((kept.row, kept.points(direction)))
+                pruned.append((kept.row, _points(direction, kept)))
                 yield None
         row = np.concatenate([rows for rows, _ in pruned])
         order = np.argsort(row, kind="stable")
@@ -149,7 +123,7 @@ class StampWindow:
                 streams, first = [], stop
             points["stream"][stop : stop + size] = len(streams)
             stop += size
-            pure = [int(direction.pure[each]) for direction in sifted]
+            pure = [int(pairs[each]) for _, pairs in sifted]
             slopes = float(tilt.least[each]), float(tilt.most[each])
             streams.append(_stream(ends[each], int(kinds[each]), pure, slopes))
         if streams:
@@ -161,8 +135,11 @@ class StampWindow:
         parts: Sequence[Completed],
         initiated: NDArray[np.bool_],
         least_ns: NDArray[np.float64],
-    ) -> _Sifted:
-        """Sifts a direction: pure pairs of each stream that has enough of them, else all of its probes."""
+    ) -> tuple[Completed, NDArray[np.intp]]:
+        """Sifts a direction: pure pairs of each stream that has enough of them, else all of its probes.
+
+        They are ordered by row. With them come the pure pairs of each row of the table; 0: it has too few.
+        """
         done = joined(parts)
         done = done.take(initiated[done.row])
         pure = self._coded.sift(*done, least_ns[done.row], direction=direction)
@@ -170,10 +147,9 @@ class StampWindow:
         every = np.bincount(done.row, minlength=len(initiated))
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
         chosen = np.flatnonzero(np.where(purely[done.row] > 0, pure, True))
-        order = chosen[np.argsort(done.row[chosen], kind="stable")]
-        return _Sifted(done.row[order], done.transmit_ns[order], done.receive_ns[order], purely)
+        return done.take(chosen[np.argsort(done.row[chosen], kind="stable")]), purely
 
-    def _prune(self, direction: int, sifted: _Sifted, tilt: SlopeRange) -> NDArray[np.bool_]:
+    def _prune(self, direction: int, sifted: Completed, tilt: SlopeRange) -> NDArray[np.bool_]:
         """Selects the points that can decide. Their x is the initiator's clock in either direction. Reflected, the upper cloud is a lower one too."""
         row, transmit_ns, receive_ns = sifted.row, sifted.transmit_ns, sifted.receive_ns
         present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
@@ -191,6 +167,14 @@ class StampWindow:
         )
         kept: NDArray[np.bool_] = keep[cloud, place]
         return kept
+
+
+def _points(direction: int, kept: Completed) -> NDArray[Any]:
+    """The points as the batch has them, of dtype `StampRow`."""
+    points = np.zeros(len(kept.row), StampRow)
+    points["direction"] = direction
+    points["transmit_ns"], points["receive_ns"] = kept.transmit_ns, kept.receive_ns
+    return points
 
 
 def _stream(ends: StreamEnds | None, kind: int, pure: Sequence[int], slopes: tuple[float, float]) -> Stream:

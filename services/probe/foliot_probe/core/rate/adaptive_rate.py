@@ -50,11 +50,7 @@ class _Pace:
 
 
 class AdaptiveRates:
-    """The rates of a node's pairs of clocks, each begun at the most, so that a new clock settles soon.
-
-    Parameters:
-        least_hz, most_hz: coded pairs a second on each stream of the mesh.
-    """
+    """The rates of a node's pairs of clocks: coded pairs a second on each stream. Each begins at the most, so that a new clock settles soon."""
 
     def __init__(self, least_hz: float, most_hz: float) -> None:
         self._least_ms, self._most_ms = 1_000 / least_hz, 1_000 / most_hz

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 10
 """Clocks that each clock is measured against, at least; all, if there are no more. Huygens (NSDI '18) has as many. In a simulation at 80 % load,
-errors with five were 1.7 times as large. Where all of 12, 100 or 300 nodes are peers, a clock has 10.3, 11.6 or 11.8 neighbours in the mean, and 21 at
-most."""
+errors with five were 1.7 times as large. Where all of 12, 100 or 300 nodes are peers, a clock has 10.3, 11.6 or 11.8 in the mean, 21 at most."""
 NEAR = 2
 """How many of them are near, if any are. In a simulation at 80 % load, the 99th percentile of errors was 4 to 23 % smaller so, and no smaller with four."""
 STREAMS = 4
@@ -47,7 +46,7 @@ class Pair(NamedTuple):
     peer: str
 
 
-def neighbours(own: Node, peers: Sequence[Node], near: Collection[Pair] = ()) -> frozenset[Pair]:
+def neighbours(own: Node, peers: Iterable[Node], near: Collection[Pair] = ()) -> frozenset[Pair]:
     """The pairs that a node takes with the peers that it talks to: `NEIGHBOURS` for each of its clocks, if there are so many, or more.
 
     Of those that are near, it takes the `NEAR` that are lightest, so that no clock is near to more than its share of others.
@@ -73,8 +72,8 @@ def streams(
     """The rows of the streams that measure the mesh's pairs.
 
     A pair has several, because each has its own asymmetry and queues, which average out. They use as many NICs as there are, so that a lost NIC
-    does not part two clocks. On each NIC the first entropies come first: both ends know them, and mostly they are in use anyway. All streams
-    in use count, because they are probed fast in any case.
+    does not part two clocks. On each NIC the first entropies come first, which both ends know. All streams in use count: they are probed fast
+    in any case.
     """
     rows: dict[Pair, list[int]] = {}
     able = [(row, each) for row, each in ends.items() if (each.own_clock, each.peer_clock) in pairs]

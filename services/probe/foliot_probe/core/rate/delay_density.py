@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.columns import grown
-from foliot_probe.core.measure.one_way_delay import one_way_ns, runs
+from foliot_probe.core.measure.one_way_delay import one_way_ns
 from foliot_probe.core.measure.sessions import joined
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def densities(
 
 def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
     """The mean gap (ns) between each row's least delays, of which every so many count. They are ordered by row, then delay."""
-    start, count = runs(row)
+    each, start, count = np.unique(row, return_index=True, return_counts=True)
     first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
-    start = start[count > last]
+    each, start = each[count > last], start[count > last]
     gap_ns = np.full(rows, np.inf)
-    gap_ns[row[start]] = (delay_ns[start + last] - delay_ns[start + first]) / _GAPS
+    gap_ns[each] = (delay_ns[start + last] - delay_ns[start + first]) / _GAPS
     return gap_ns

@@ -34,10 +34,7 @@ _AGAIN_S = 1.0
 
 
 def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[StreamKey]:
-    """Selects the streams that are in use or armed, by the paths in force on the node (None: not known yet).
-
-    A service address without a placement is carried by its own rail.
-    """
+    """Selects the streams in use or armed, by the node's paths (None: not known yet). Without a placement, a service address is on its own rail."""
     placements = () if paths is None else paths.placements
     backups = () if paths is None else paths.backups
     placed = {(each.peer, each.rail) for each in placements}
@@ -69,7 +66,6 @@ class Demand:
         """The time between two coded pairs that this end wants; 0: it does not count the stream to the mesh."""
         self._in_use: frozenset[StreamKey] = frozenset()
         self._fast = np.zeros(len(table), np.bool_)
-        self._live = np.zeros(len(table), np.bool_)
         self._peers_ms = np.zeros(len(table), np.int64)
         self._met_ms = np.zeros(len(table), np.int64)
         self._pairs: frozenset[Pair] = frozenset()
@@ -113,7 +109,7 @@ class Demand:
         """The rates that have changed since the last call, or may have. `peers_ms` is what the peers want, as `wish_ms`."""
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
-            self._pairs = neighbours(self._table.own, self._table.nodes, self._near)
+            self._pairs = neighbours(self._table.own, self._table.peers.values(), self._near)
             self._changed = True
         if self._changed:
             self._choose()
@@ -123,7 +119,8 @@ class Demand:
         met_ms = np.where(
             (self.wish_ms > 0) & (peers_ms > 0), np.minimum(self.wish_ms, peers_ms), self.wish_ms + peers_ms
         )
-        row = np.flatnonzero(self._live & (self._changed | (met_ms != self._met_ms)))
+        live = self._table.live
+        row = live[self._changed | (met_ms != self._met_ms)[live]]
         self._changed = self._wished = False
         self._peers_ms, self._met_ms = peers_ms.copy(), met_ms
         if len(row):
@@ -148,8 +145,6 @@ class Demand:
         self._fast[:] = False
         self._fast[[row for key, row in table.rows.items() if key in self._in_use]] = True
         ends = {row: each for row, each in enumerate(table.ends) if each is not None}
-        self._live[:] = False
-        self._live[list(ends)] = True
         self.rows = streams(ends, self._pairs, self._in_use)
         self.paces.keep(self.rows)
         self._wish()

@@ -23,11 +23,7 @@ _FULL_ROUND = 1
 
 
 class SendSchedule:
-    """The rates of all streams, by row.
-
-    Parameters:
-        full_every: in every so many rounds a stream has a probe of full size; 0: never.
-    """
+    """The rates of all streams, by row. In every so many rounds a stream has a probe of full size (0: never)."""
 
     def __init__(self, rows: int, full_every: int = 0) -> None:
         self._full_every = full_every
@@ -58,10 +54,7 @@ class SendSchedule:
         self._next[row] = _NEVER
 
     def change(self, row: int, every: int, tick: int, *, in_use: bool, coded_every: int = 0) -> None:
-        """Give a running stream another rate: a faster one at once, a slower one after it was announced.
-
-        Every so many rounds it sends a coded pair (0: never).
-        """
+        """Give a running stream another rate: a faster one at once, a slower one once announced. `coded_every` counts rounds (0: never)."""
         self.in_use[row] = in_use
         self._coded_every[row] = coded_every or _NEVER
         if every == self.announced[row]:
@@ -82,12 +75,9 @@ class SendSchedule:
         self._next[row] = next_ + ((tick - next_) // every + 1) * every
         self._round[row] = turn
         if self._farewell.any():
-            self._say_farewell(row)
+            leaving = row[self._farewell[row] > 0]
+            self._farewell[leaving] -= 1
+            left = leaving[self._farewell[leaving] == 0]
+            self._every[left] = self.announced[left]
         full = row[turn % self._full_every == _FULL_ROUND % self._full_every] if self._full_every else row[:0]
         return row, row[turn % self._coded_every[row] == 0], full
-
-    def _say_farewell(self, row: Rows) -> None:
-        leaving = row[self._farewell[row] > 0]
-        self._farewell[leaving] -= 1
-        left = leaving[self._farewell[leaving] == 0]
-        self._every[left] = self.announced[left]

@@ -83,10 +83,7 @@ class FullSizeLoss:
             self._windows["blocked"][path_id] = False
 
     def count(self, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: int, queued: NDArray[np.bool_]) -> None:
-        """Takes receivers' rows of paths, each once.
-
-        Where packets `queued` up, loss shows nothing: a full queue drops large packets first.
-        """
+        """Takes receivers' rows of paths, each once. Where packets `queued` up, loss shows nothing: a full queue drops large ones first."""
         # Nearly always all arrive, and there is nothing to count.
         windows = self._windows[ids]
         if not ((rows["full_sent"] > rows["full_received"]) | (windows["lost"] > 0) | windows["blocked"]).any():

@@ -123,10 +123,7 @@ class NicLoss:
                     self._losing.add((nic, direction))
 
     def judge(self, now_ns: int) -> list[Event]:
-        """Looks at NICs that lost something, each once a second, and at those that may be sound again.
-
-        Where nothing is lost, nothing is to be done, in however large a fleet.
-        """
+        """Looks once a second at NICs that lost something or may be sound again. So a large fleet without loss costs nothing."""
         keys, self._losing = self._losing, set()
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _S
@@ -158,10 +155,7 @@ class NicLoss:
         return bool(enough and total.share < _HEALED_SHARE * _LOSSY_SHARE)
 
     def _is_seeping(self, key: Key, total: _Sum) -> bool:
-        """Whether a NIC lost enough, at different times and with most peers.
-
-        The loss of one NIC also shows, thinner, at every NIC that it speaks with.
-        """
+        """Whether a NIC lost enough, at different times and with most peers. Its loss also shows at each peer, but thinner."""
         lost = int(total.lost.sum())
         if lost < LEAST_LOST or total.share < _LOSSY_SHARE or self._windows[key]["losing_s"] < _SPREAD:
             return False

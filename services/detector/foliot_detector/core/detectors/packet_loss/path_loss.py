@@ -30,11 +30,9 @@ were lost here and there."""
 _LOSSLESS = 75
 """A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
 _HEALED = 0.5
-"""A lossy path speaks again when it loses less than this share of what made it lossy. So one at the edge does not
-chatter."""
+"""A lossy path speaks again when it loses less than this share of what made it lossy. So none chatters at the edge."""
 _SPREAD = 5
-"""Rows that must have lost something. A node that was away for less than a silence loses a second's probes, but in
-one row or two."""
+"""Rows that must have lost something. A node that was away for a short time loses many probes, but in one row or two."""
 
 _BURST_NS = 200_000_000
 """How lately a queue must have been full for a NIC's loss to be congestion. A burst that fills it for less than a
@@ -122,7 +120,11 @@ class PathLossDetector:
         counted = self._counted(seen, witness == Witness.DESTINATION)
         if not len(counted):
             return []
-        ids = self._add(seen, counted, now_ns)
+        ids = seen.ids[counted]
+        if len(set(ids.tolist())) < len(ids):  # no probe names a path twice; np.unique takes as long as all the adding
+            ids, first = np.unique(ids, return_index=True)
+            counted = counted[first]
+        self._add(seen, ids, seen.rows[counted], now_ns)
         events = [event for path_id in ids[self._sizes.due(ids)] for event in self._judge_size(int(path_id), seen)]
         return events + [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
 
@@ -172,20 +174,8 @@ class PathLossDetector:
         windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
         return counted
 
-    def _add(self, seen: Delays, counted: NDArray[np.intp], now_ns: int) -> NDArray[np.intp]:
-        """Adds rows to their windows; returns the paths, each once."""
-        ids = seen.ids[counted]
-        if len(set(ids.tolist())) == len(ids):  # np.unique takes as long as all the adding
-            self._add_once(seen, ids, seen.rows[counted], now_ns)
-            return ids
-        every = np.unique(ids)
-        while len(counted):  # the first row of each path, then the second of each that has two
-            first = np.unique(seen.ids[counted], return_index=True)[1]
-            self._add_once(seen, seen.ids[counted[first]], seen.rows[counted[first]], now_ns)
-            counted = np.delete(counted, first)
-        return every
-
-    def _add_once(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
+    def _add(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
+        """Adds rows of paths, each once, to their windows."""
         windows = self._windows[ids]
         p99_ns = rows["p99_ns"]
         # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from foliot_detector.core.state.inventory import Inventory, Sign
     from foliot_detector.core.state.path_table import Delays
+    from foliot_schemas.event import Evidence
     from foliot_schemas.names import Path
 
 LEAST_INTERVALS = 2
@@ -29,7 +30,8 @@ the scheduler at each end. A full queue of 200 packets of 1,500 bytes takes 12 m
 longest delay that either end saw lately is more, the probe gets that. A receiver dates its word by when it read its
 sockets dry, so nothing is added for that."""
 _COMMON_MODE_NS = 500_000_000
-"""How long a silence waits where nothing else came through between its two hosts since: they may both be stalled. A busy hypervisor halts a machine for up to 0.4 s at a time."""
+"""How long a silence waits where nothing else came through between its two hosts since. A host or hypervisor that
+stands still, for up to 0.4 s at a time, holds up all of its NICs; its receiver takes the claim back by then."""
 _MARGIN_NS = 30_000_000
 """By how much the arrivals here of two nodes' messages may be wrong about what came first."""
 _DEAF_NS = 100_000_000
@@ -71,17 +73,15 @@ class Claim:
     bound_ns: int
     """The bound of the receiver's clock; -1: not synchronised."""
     owed_ns: int
-    """Half of the silence: at least a probe interval of the path. The trouble began when the next probe was due, at
-    the latest. So what was heard later than this after the path's last probe was heard after the trouble began."""
+    """Half of the silence: at least a probe interval of the path. What was heard later than this after the path's last
+    probe was heard after the trouble began, as the next probe was due by then."""
     confirmed_ns: int
     """When the receiver last said that it still had not heard the path."""
     confirmed_here_ns: int
-    """The same on the detector's timeline, however late the word came."""
     sequence: int = 0
     """The highest probe that the receiver had heard of the path; 0: it does not say."""
     remembered: bool = True
-    """The receiver has named that probe whenever it has spoken of the path since. So it is the same process, and it
-    reads what waited for it."""
+    """The receiver has named that probe in all words since. So it is the same process, and reads what waited for it."""
     first: Sign | None = None
     """The first word of the sender that it has sent since."""
     siblings: NDArray[np.intp] | None = None
@@ -100,8 +100,6 @@ class Claim:
     """The same, as `ClaimQueue` has it."""
     news: tuple[int, int, int] = (-1, -1, -1)
     """The facts on which the last search for a witness rested, see `Judge`."""
-    on_path: bool = False
-    """The sender says that it sent on this very path."""
     sent_sequence: int = 0
     """The number of the probe that it sent then."""
     transit_ns: int = 0
@@ -140,12 +138,7 @@ class Judge:
     def is_ripe(self, claim: Claim, now_ns: int) -> bool:
         """Whether the path is dead: its sender was seen to send, no port explains it, and nothing is still on its way.
 
-        If not, the claim says when to look again, or which port has to come back first. Else news of its sender or
-        receiver decides.
-
-        A host or hypervisor that stands still holds up what it sends and hears by all of its NICs. So the claim waits
-        for `_COMMON_MODE_NS` where nothing else came through between the two hosts since the missing probe was sent. If
-        one of them only stood still, the receiver takes the claim back by then.
+        If not, the claim says when to look again, or which port must be back first. Else news of its nodes decides.
         """
         inventory = self._inventory
         claim.down = next(filter(inventory.is_down, claim.path[:2]), "")
@@ -177,7 +170,7 @@ class Judge:
         sign = self._prove(claim, after_ns, back_ns)
         if sign is None:
             return False
-        claim.witness, claim.on_path, claim.sent_sequence = sign.witness, sign.witness == claim.sender, sign.sequence
+        claim.witness, claim.sent_sequence = sign.witness, sign.sequence
         claim.controlled = self._is_controlled(claim, sign)
         settled_ns = claim.said_here_ns + _SETTLE_NS
         if not claim.controlled:
@@ -206,10 +199,9 @@ class Judge:
     def _is_controlled(self, claim: Claim, sign: Sign) -> bool:
         """Whether anything else came through between the two hosts since the missing probe was sent.
 
-        Where no other path between them is probed, both hosts must have been heard or have heard something since.
-
-        One probe may be lost in a full queue while its sender is late with the next. So if only one is known to be
-        missing, what came through counts from when the next was due. Another path between the hosts has to show it.
+        Where no other path between them is probed, both hosts must have been heard or have heard something since. One
+        probe may be lost in a full queue while its sender is late with the next. So if only one is known to be missing,
+        what came through on another path counts, from when the next was due.
         """
         table = self._inventory.paths
         one = sign.sequence == claim.sequence + 1
@@ -227,8 +219,8 @@ class Judge:
     def _prove(self, claim: Claim, after_ns: int, back_ns: int) -> Sign | None:
         """Looks for a sign that the sender sent what the receiver has not heard in good time: at best the very probe, by its number.
 
-        It compares two nodes' times on the timeline, less a margin, which no wrong clock can bend. Where both clocks
-        are synchronised, it also compares them by reference time, which no delay of the bus can bend.
+        It compares two nodes' times on the timeline, less a margin, which no wrong clock can bend. It also compares them
+        by reference time, where both clocks are synchronised: no delay of the bus can bend that.
         """
         all_words = self._inventory.own_words(claim.sender, claim.path_id)
         words = [sign for sign in all_words if self._is_later(sign, claim, after_ns)]
@@ -278,9 +270,9 @@ class Judge:
         return 0 if sign.witness == claim.receiver else sign.bound_ns + claim.bound_ns
 
 
-def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, float | int | str | bool]:
-    """How late both ends were, and how busy their hosts. It helps a person to doubt a verdict; no verdict rests on it."""
-    told: dict[str, float | int | str | bool] = {}
+def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> Evidence:
+    """How late both ends were, and how busy their hosts. No verdict rests on it."""
+    told: Evidence = {}
     for end, node in (("sender", claim.sender), ("receiver", claim.receiver)):
         peak, load = inventory.late_ns.get(node), inventory.load.get(node)
         told[f"{end}_late_ms"] = 0.0 if peak is None else peak.at(now_ns) / 1e6
@@ -290,18 +282,14 @@ def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, floa
     return told
 
 
-def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, float | int | str | bool]:
-    """Numbers by which a person may doubt a verdict.
-
-    They tell a link from a NIC: which of the siblings are silent, and which spoke since. A path of the slow sweep that
-    is neither was not due yet.
-    """
+def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> Evidence:
+    """Numbers by which a person may doubt a verdict, and tell a link from a NIC: which siblings are silent, and which spoke."""
     table = inventory.paths
     since_ns = claim.since_here_ns + claim.owed_ns
     leaving, entering = table.leaving(claim.path.source), table.entering(claim.path.destination)
     between = leaving[np.isin(leaving, entering)]
     back = table.id_of(claim.path.back)
-    counts: dict[str, float | int | str | bool] = {}
+    counts: Evidence = {}
     for siblings, places in (("from_source_nic", leaving), ("into_destination_nic", entering), ("between", between)):
         counts[f"silent_{siblings}"] = int(table.silent[places].sum())
         counts[f"speaking_{siblings}"] = int((table.heard_ns[places] > since_ns).sum())
@@ -313,7 +301,7 @@ def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> dict[str, float
             "last_heard_ns": claim.since_ns,
             "last_heard_sequence": claim.sequence,
             "witness": claim.witness,
-            "sent_on_path": claim.on_path,
+            "sent_on_path": claim.witness == claim.sender,
             "sent_sequence": claim.sent_sequence,
             "transit_ms": claim.transit_ns / 1e6,
             "missing": claim.missing,

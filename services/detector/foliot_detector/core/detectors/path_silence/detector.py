@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _SPEAKING_NS = 200_000_000
-"""How long a path must speak before it is said to speak again. It is longer than the silence time of a path in use.
-So one that falls silent again at once is still the same silence. Each silence that follows within `calm_s` doubles
-it."""
+"""How long a path must speak before it is said to speak again: longer than the silence time of a path in use, so that
+one that falls silent at once is the same silence. Each silence that follows within `calm_s` doubles it."""
 _MOST_DOUBLINGS = 8
 """Doublings of the time that a path must speak: from 200 ms to 51 s."""
 _AGAIN_NS = 1_000_000_000
@@ -163,8 +162,7 @@ class PathSilenceDetector:
         """Begins a claim.
 
         Parameters:
-            last: when the receiver last heard the path, by its own reference time and on the timeline. The third number
-                is the highest probe that it heard; 0: not said.
+            last: as `Claim` has them, `since_ns`, `since_here_ns` and `sequence`.
         """
         table, (last_ns, here_ns, sequence) = self._inventory.paths, last
         claim = Claim(

@@ -52,8 +52,7 @@ class _Port:
     """The part of the last fault's name that the kernel's count made."""
     since_ns: int = 0
     fell: bool = False
-    """It is down because it lost its carrier: not for a reboot, nor an administrator. Only then is its return half a
-    flap."""
+    """It is down for a lost carrier, not for a reboot or an administrator. Only then is its return half a flap."""
     link_downed: LinkDowned = field(default_factory=LinkDowned)
     flaps: collections.deque[tuple[int, int]] = field(default_factory=lambda: collections.deque(maxlen=_MOST_FLAPS))
     """When, and how many at once, in the last hour."""

@@ -24,9 +24,8 @@ class WindowThreshold:
     def __init__(self, rule: CountRule) -> None:
         self._rule = rule
         self._window_ns = round(rule.window_s * SECOND_NS)
-        self._counted: collections.deque[tuple[int, int]] = collections.deque()
+        self._counted: collections.deque[tuple[int, int]] = collections.deque(maxlen=_REMEMBERED)
         """When, and how many at once."""
-        self._total = 0
         self._reuse_at_ns = 0
 
     def resume(self, event: Event) -> None:
@@ -36,14 +35,14 @@ class WindowThreshold:
         if isinstance(ages, str) and event.evidence.get("counts") == self._rule.counts:
             seconds = [int(age) for age in ages.split() if age.isdecimal() and int(age) <= self._rule.window_s]
             for age_s in sorted(seconds, reverse=True):
-                self._count(event.at_ns - age_s * SECOND_NS, 1)
+                self._counted.append((event.at_ns - age_s * SECOND_NS, 1))
 
     def take(self, change: Change) -> None:
         """Takes what happened at a port. A time before the last one counts as the last one."""
         at_ns = max(change.at_ns, self._counted[-1][0] if self._counted else 0)
         number = self._number(change)
         if number:
-            self._count(at_ns, number)
+            self._counted.append((at_ns, number))
         full_at_ns = self._full_since(at_ns) if number else 0
         if full_at_ns or (self._rule.link_downed and change.link_downed):
             hold_ns = round(self._rule.hold_s * SECOND_NS)
@@ -61,17 +60,11 @@ class WindowThreshold:
         latest = itertools.islice(each, self._rule.least)
         return {
             "counts": self._rule.counts,
-            "counted": self._total,
+            "counted": sum(number for _, number in self._counted),
             "counted_s_ago": " ".join(str(max(at_ns - then_ns, 0) // SECOND_NS) for then_ns in latest),
             "least": self._rule.least,
             "window_s": self._rule.window_s,
         }
-
-    def _count(self, at_ns: int, number: int) -> None:
-        self._counted.append((at_ns, number))
-        self._total += number
-        if len(self._counted) > _REMEMBERED:
-            self._total -= self._counted.popleft()[1]
 
     def _number(self, change: Change) -> int:
         match self._rule.counts:
@@ -94,4 +87,4 @@ class WindowThreshold:
 
     def _prune(self, at_ns: int) -> None:
         while self._counted and self._counted[0][0] <= at_ns - self._window_ns:
-            self._total -= self._counted.popleft()[1]
+            self._counted.popleft()
