@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
+from foliot_remediator.core import remedies
 from foliot_remediator.core.actions.decision import Decider, Decision
-from foliot_remediator.core.actions.remedy import FleetView, Seen, registered
-from foliot_remediator.core.losses import Losses
+from foliot_remediator.core.actions.remedy import FleetView, Seen
 from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
 from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
-from foliot_remediator.core.state.routing_table import Cause, RoutingTable
+from foliot_remediator.core.state.routing_table import FIRST, Cause, RoutingTable
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class Remediator:
             settings, self.inventory, self.health, self.routing, selector, self.decider,
             self._armer.touch, self._armer.stir, self.assign_home,
         )  # fmt: skip
-        self.losses = Losses(view)
-        self.remedies: list[Remedy] = [self.losses, *registered(view)]
+        self.remedies = remedies.made(view)
         for remedy in self.remedies:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
         budgets = self.decider.budgets.items()
@@ -232,7 +231,7 @@ class Remediator:
         try:
             return self._done(ask(remedy) or ())
         except Exception as error:
-            if remedy is self.losses:
+            if remedy.name == FIRST:
                 raise
             self.failures.note(remedy.name, error, now_ns)
             return []

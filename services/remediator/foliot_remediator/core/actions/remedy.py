@@ -141,7 +141,8 @@ class Remedy(Protocol):
         """Forgets a node that has left the fleet for good."""
 
 
-_makers: dict[str, Callable[[FleetView], Remedy]] = {}
+registered: dict[str, Callable[[FleetView], Remedy]] = {}
+"""The function that makes it for a fleet, by a remedy's name."""
 
 
 def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
@@ -150,20 +151,5 @@ def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
     Raises:
         ValueError: there is another of this name.
     """
-    if _makers.setdefault(name, make) is not make:
+    if registered.setdefault(name, make) is not make:
         raise ValueError(f"there is a remedy named {name} already")
-
-
-def registered(view: FleetView) -> list[Remedy]:
-    """The remedies that were registered, made for this fleet, in the order in which they are asked.
-
-    Raises:
-        ValueError: a priority is none.
-    """
-    made = [make(view) for make in _makers.values()]
-    for remedy in made:
-        priority = getattr(remedy, "priority", None)
-        if type(priority) is not int or priority < 1:
-            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
-            raise ValueError(f"the remedy {remedy.name}: {said}")
-    return sorted(made, key=lambda remedy: (remedy.priority, remedy.name))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget, Objection
-from foliot_remediator.core.actions.remedy import is_refusal
+from foliot_remediator.core.actions.remedy import is_refusal, register
 from foliot_remediator.core.actions.route_kind import RouteDecider
 from foliot_remediator.core.events.corroboration import Corroboration
 from foliot_remediator.core.events.event_log import EventLog, input_of
@@ -253,3 +253,6 @@ def _cause_of(event: Event) -> Cause:
 
 def _made(*decisions: Decision | None) -> list[Decision]:
     return [decision for decision in decisions if decision is not None]
+
+
+register(FIRST, Losses)
