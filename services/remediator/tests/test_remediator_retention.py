@@ -9,6 +9,7 @@ import pytest
 
 from foliot.bus.recent_ids import RecentIds
 from foliot_remediator.core.actions.command_ledger import CommandLedger
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import State
 from foliot_schemas import Node
@@ -155,14 +156,16 @@ def test_paths_between_nodes_that_exchange_nothing_have_no_place(world, peers):
 
 def test_a_memory_forgets_a_nic_with_its_paths():
     """And keeps those of other NICs, and no trace of what it let go."""
-    memory: Retained[int] = Retained()
+    memory: Retained[str, int] = Retained(nics_of)
     for number, who in enumerate(("a.r", "a.r>b.r#0", "b.r>a.r#0", "b.r>c.r#1", "c.r")):
         memory[who] = number
     memory["c.r"] = 7
-    assert memory.forget("a.r") == ["a.r", "a.r>b.r#0", "b.r>a.r#0"]
-    assert (len(memory), sorted(memory.values()), memory.get("a.r"), memory["c.r"]) == (2, [3, 7], None, 7)
-    assert memory.pop("b.r>c.r#1") == 3
-    assert memory.pop("b.r>c.r#1") is None
-    assert memory.forget("b.r") == []
-    assert memory.forget("c.r") == ["c.r"]
-    assert (len(memory), memory._of) == (0, {})
+    memory.forget("a.r")
+    assert (sorted(memory.values()), memory.get("a.r"), memory.get("c.r")) == ([3, 7], None, 7)
+    assert (memory.of("b.r"), memory.of("c.r")) == ({"b.r>c.r#1"}, {"b.r>c.r#1", "c.r"})
+    memory.pop("b.r>c.r#1")
+    memory.pop("b.r>c.r#1")
+    assert (memory.of("b.r"), memory.of("c.r")) == (set(), {"c.r"})
+    memory.forget("b.r")
+    memory.forget("c.r")
+    assert (memory._values, memory._keys._of) == ({}, {})

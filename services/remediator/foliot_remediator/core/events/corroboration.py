@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.events.event_log import input_of
 from foliot_remediator.core.scheduling import DueQueue
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas.names import node_of, parse_path
@@ -108,7 +109,7 @@ class Corroboration:
 
     def __init__(self, health: PathHealth) -> None:
         self._health = health
-        self._open: Retained[Doubt] = Retained()
+        self._open: Retained[str, Doubt] = Retained(nics_of)
         self._due = DueQueue()
 
     def holds(self, event: Event, now_ns: int) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot.bus.recent_ids import RecentIds
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.core.state.state_machine import Input
@@ -54,7 +55,7 @@ class EventLog:
     """Remembers events by id, and the last one of each NIC or path."""
 
     def __init__(self) -> None:
-        self._last: Retained[Event] = Retained()
+        self._last: Retained[str, Event] = Retained(nics_of)
         self._seen = RecentIds(_SEEN)
 
     def is_old(self, event: Event) -> bool:

@@ -12,9 +12,7 @@ from foliot_remediator.core.state.state_machine import Input, State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_remediator.core.routing.path_selection import PathSelector
-    from foliot_remediator.core.state.inventory import Inventory
-    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.actions.remedy import FleetView
     from foliot_schemas import Event
 
 _GOOD_SHARE = 0.5
@@ -32,10 +30,8 @@ _LONGEST_DAMPING_NS = 86_400_000_000_000
 class Probation:
     """Watches NICs and paths on probation."""
 
-    def __init__(self, inventory: Inventory, health: PathHealth, selector: PathSelector) -> None:
-        self._inventory = inventory
-        self._health = health
-        self._selector = selector
+    def __init__(self, view: FleetView) -> None:
+        self._inventory, self._health, self._homes = view.inventory, view.health, view.selector.homes
         self._watched = DueQueue()
         self._reuse_at_ns: dict[str, int] = {}
 
@@ -102,7 +98,7 @@ class Probation:
                 continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
-                home = self._selector.homes.of(Destination(owner, peer, rail))
+                home = self._homes.of(Destination(owner, peer, rail))
                 entropy = home.entropy if home.via == rail else 0
                 yield f"{nic}>{other}#{entropy}"
                 yield f"{other}>{nic}#{entropy}"

@@ -16,6 +16,7 @@ from foliot_remediator.core.recovery.takeover import Takeover
 from foliot_remediator.core.routing.reroute_plan import ReroutePlanner
 from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.displaced import Displaced
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.incidents import Incident
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.routing_table import FIRST, Cause
@@ -60,8 +61,8 @@ class Losses:
         self._routes = RouteDecider(view)
         self.kinds = self._routes.kinds
         self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
-        self._recovery = Probation(view.inventory, view.health, view.selector)
-        self._incidents: Retained[Incident] = Retained()
+        self._recovery = Probation(view)
+        self._incidents: Retained[str, Incident] = Retained(nics_of)
         self._retries = DueQueue()
         """When to look at each incident again."""
         self._review_ns = round(settings.review_s * 1e9)
@@ -134,7 +135,7 @@ class Losses:
 
     def forget_node(self, node: str) -> None:
         """Forgets a node that has left the fleet for good."""
-        self._routes.told.forget(node)
+        self._routes.told_ns.forget(node)
 
     # -- events -------------------------------------------------------------------------------------------------------
 

@@ -136,6 +136,5 @@ class PathSelector:
 
     def _troubled_siblings(self, node: str, way: Placement, present: str) -> int:
         """Paths that share a NIC with the way and are in trouble, besides the one to be left."""
-        troubled = self._health.troubled
-        siblings = troubled.get(nic_name(node, way.via), set()) | troubled.get(nic_name(way.peer, way.via), set())
-        return len(siblings - {present})
+        own, other = (self._health.troubled(nic_name(end, way.via)) for end in (node, way.peer))
+        return len((own | other) - {present})

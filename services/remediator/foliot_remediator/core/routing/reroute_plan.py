@@ -173,7 +173,7 @@ class ReroutePlanner:
             self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
-    def nearer(self, node: str, incidents: Retained[Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
+    def nearer(self, node: str, incidents: Retained[str, Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
         """Traffic of a node that a path's trouble sent from its own rail to another, where the own rail has a path heard since.
 
         In the first moments, such paths are seldom known but for those in use, which are probed often. The other rail

@@ -6,7 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.scheduling import Round
-from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.inventory import Destination, ends_of
+from foliot_remediator.core.state.retention import Index
 from foliot_schemas import NodeHomes, Placement
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ class Homes:
         self._inventory = inventory
         self._hashed = settings.primary == "hash"
         self._configured = {
-            Destination(rule.node, rule.peer, rule.rail): rule.placement() for rule in settings.placements
+            Destination(rule.node, rule.peer, rule.rail): Placement(
+                peer=rule.peer, rail=rule.rail, via=rule.via, entropy=rule.entropy
+            )
+            for rule in settings.placements
         }
         self._chosen: dict[Destination, Placement] = {}
         """As the bucket tells."""
@@ -47,8 +51,8 @@ class Homes:
         self._by_node: dict[str, set[Destination]] = {}
         self._revision: dict[str, int] = {}
         """By node, of the lease under which its value was written."""
-        self._across: dict[str, set[Destination]] = {}
-        """By either end, destinations whose home, chosen or configured, goes by another rail than their own."""
+        self._across = Index(ends_of)
+        """Destinations whose home, chosen or configured, goes by another rail than their own."""
         self._note(self._configured)
         self._to_write: dict[str, None] = {}
         self._turns = Round(_REWRITE_NS)
@@ -133,7 +137,7 @@ class Homes:
 
     def across(self, node: str) -> list[Destination]:
         """Destinations that begin or end at a node and whose home goes by another rail than their own."""
-        return sorted(self._across.get(node, ()))
+        return sorted(self._across.of(node))
 
     def unsaved(self) -> list[Destination]:
         """The destinations whose choice is not in the bucket yet."""
@@ -175,13 +179,10 @@ class Homes:
     def _note(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
             way = self._choice(destination) or self._configured.get(destination)
-            for end in (destination.node, destination.peer):
-                if way is not None and way.via != destination.rail:
-                    self._across.setdefault(end, set()).add(destination)
-                elif end in self._across:
-                    self._across[end].discard(destination)
-                    if not self._across[end]:
-                        del self._across[end]
+            if way is not None and way.via != destination.rail:
+                self._across.add(destination)
+            else:
+                self._across.discard(destination)
 
     def _keep(self, node: str, destinations: set[Destination]) -> None:
         if destinations:

@@ -40,6 +40,11 @@ def nics_of(who: str) -> tuple[str, ...]:
     return tuple(end.partition("#")[0] for end in who.split(">"))
 
 
+def ends_of(destination: Destination) -> tuple[str, ...]:
+    """The nodes at the ends of a destination's traffic; one for a whole rail's, which has no peer."""
+    return destination[: 2 if destination.peer else 1]
+
+
 class Inventory:
     """The inventory, indexed. A path or destination exists between two peers that share its rail.
 

@@ -46,9 +46,7 @@ class PathHealth:
     """
 
     def __init__(self, settings: RemediatorSettings, inventory: Inventory) -> None:
-        self.tracks: Retained[Track] = Retained()
-        self.troubled: dict[str, set[str]] = {}
-        """Per NIC, its paths that are not up."""
+        self.tracks: Retained[str, Track] = Retained(nics_of)
         self.dead: set[str] = set()
         """Nodes whose probe is dead: silence says nothing of their paths."""
         self.ports = PortReports()
@@ -65,24 +63,9 @@ class PathHealth:
         if track is None:
             track = self.tracks[who] = Track()
         before = track.feed(given, now_ns, self._hold)
-        if is_nic(who):
-            return before
-        if track.state is not State.UP:
-            for nic in nics_of(who):
-                self.troubled.setdefault(nic, set()).add(who)
-            return before
-        self._is_well(who)
-        if not track.strikes:
+        if track.state is State.UP and not (track.strikes or is_nic(who)):
             self.tracks.pop(who)
         return before
-
-    def _is_well(self, path: str) -> None:
-        """Takes a path off the paths in trouble, if it is among them."""
-        for nic in nics_of(path):
-            paths = self.troubled.get(nic, set())
-            paths.discard(path)
-            if not paths:
-                self.troubled.pop(nic, None)
 
     def settle(self, who: str, at_ns: int) -> None:
         """Ends a probation that was over by this time: until then nobody said anything of the NIC or path, so it ended well."""
@@ -120,6 +103,10 @@ class PathHealth:
         """The NIC's state; one whose port is reported to be down is not up, whatever events said."""
         state, port = self.state(nic), self.ports.get(nic)
         return State.SUSPECT if state is State.UP and port is not None and not port.good else state
+
+    def troubled(self, nic: str) -> set[str]:
+        """The NIC's paths that are not up."""
+        return {who for who in self.tracks.of(nic) if not is_nic(who) and self.state(who) is not State.UP}
 
     def port_good_for_ns(self, nic: str, now_ns: int) -> int:
         """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
@@ -183,8 +170,7 @@ class PathHealth:
 
     def forget(self, nic: str) -> None:
         """Forgets a NIC that has left the fleet for good."""
-        for who in self.tracks.forget(nic):
-            self._is_well(who)
+        self.tracks.forget(nic)
 
     def forget_paths(self, paths: list[str]) -> None:
         """Forgets paths that left the fleet, or that a batch may number differently now."""
