@@ -53,7 +53,7 @@ def names_in(thing: object, wanted: str, seen: set[int]) -> list[str]:
     elif isinstance(thing, types.MethodType):
         parts = [thing.__self__]
     else:
-        counted = {"_attempts", "_failures"} if isinstance(thing, CommandLedger) else set()
+        counted = {"_tried"} if isinstance(thing, CommandLedger) else set()
         slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
         names = {*getattr(thing, "__dict__", ()), *slots} - counted
         parts = [getattr(thing, name, None) for name in names]

@@ -56,23 +56,19 @@ class FleetView:
         if not orders or not self.decider.lease:
             return []
         verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
-        request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
-        decision, _ = self.decider.decide(request, orders)
-        return [] if decision is None else [decision]
+        return self.decider.decide(DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy), orders)[0]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
         """Asks once more for what nobody answered.
 
         It may have been done, and only what is taken to be in force will be taken back one day.
         """
-        made: list[Decision | None] = []
+        made: list[Decision] = []
         for sent in overdue:
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
-            made += [
-                self._fail(sent, "no answer", now_ns),
-                self.decider.decide(request, {sent.command.node: sent.order})[0],
-            ]
-        return [decision for decision in made if decision is not None]
+            made += self._fail(sent, "no answer", now_ns)
+            made += self.decider.decide(request, {sent.command.node: sent.order})[0]
+        return made
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
         """Says what a node refused or failed to do, and no longer believes it to be in force.
@@ -82,11 +78,10 @@ class FleetView:
         if not is_refusal(outcome):
             return []
         self.decider.revert(sent)
-        refusal = self._fail(sent, outcome.reason or outcome.status, now_ns)
         self.touch((outcome.node,))  # what was written of it may have the way that it refused
-        return [] if refusal is None else [refusal]
+        return self._fail(sent, outcome.reason or outcome.status, now_ns)
 
-    def _fail(self, sent: Sent, reason: str, now_ns: int) -> Decision | None:
+    def _fail(self, sent: Sent, reason: str, now_ns: int) -> list[Decision]:
         command, failures = sent.command, self.decider.ledger.fail(sent, now_ns)
         request = DecisionRequest(command.verb, command.node, sent.cause, now_ns, now_ns, sent.remedy)
         evidence: Evidence = {"reason": reason, "command": command.id, "failures": failures}

@@ -104,12 +104,7 @@ class RouteDecider:
         self.kinds = tuple(RouteKind(order, view, self.told_ns) for order in _ORDERS.values())
         self._decider, self._inventory, self._routing = view.decider, view.inventory, view.routing
 
-    @property
-    def lease(self) -> int:
-        """See `Decider.lease`."""
-        return self._decider.lease
-
-    def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[Decision | None, bool]:
+    def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[list[Decision], bool]:
         """See `Decider.decide`. Destinations for which nothing can be done make an objection as well."""
         objections = []
         if plan.stranded:
