@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import nats.errors
 import structlog
 
 from foliot import tracing
 from foliot.bus.lease import Lease, counted
+from foliot.bus.retry import BUS_ERRORS, heed_cancellation
 from foliot.node.shard import WHOLE, ShardSettings
 from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import SettingsError, load
@@ -24,8 +24,6 @@ from foliot_schemas import DelayBatch, Node, NodeHomes, NodePaths
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, HOMES, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from foliot.bus.client import Bus
     from foliot.bus.lease import Count
     from foliot.node.shard import Shard
@@ -37,7 +35,6 @@ log = structlog.get_logger()
 
 _TICK_S = 0.01
 _WRITE_AGAIN_S = 0.25
-_CANCEL_AGAIN_S = 0.5
 _AGAIN = 512
 """How many events and outcomes to take once more: those of a busy second, which takes some 50 ms."""
 
@@ -89,7 +86,10 @@ class Service:
         for remedy, most in self._core.clamped.items():
             log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
         log.info("remediator_started", instance=durable, **msgspec.structs.asdict(self._shard))
-        await _together(self._lease.run(), self._tick(), self._write())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lease.run())
+            tasks.create_task(self._tick())
+            tasks.create_task(self._write())
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -195,33 +195,15 @@ class Service:
                     continue
                 try:
                     await self._bus.put(bucket, node, value)
-                except (nats.errors.Error, OSError, TimeoutError) as error:
+                except BUS_ERRORS as error:
                     log.warning(
                         "value_not_written", bucket=bucket.name, node=node, reason=str(error) or type(error).__name__
                     )
+                    heed_cancellation()
                     await asyncio.sleep(_WRITE_AGAIN_S)
                 else:
                     if values.get(node) is value:
                         del values[node]
-
-
-async def _together(*works: Coroutine[Any, Any, None]) -> None:
-    """Runs all until one fails or this is cancelled, and then ends all.
-
-    nats-py awaits its answers with `asyncio.wait_for`. Python 3.11's forgets a cancellation that comes in the same turn
-    as the answer. So what does not end is cancelled again.
-    """
-    tasks = {asyncio.ensure_future(work) for work in works}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        left = tasks
-        while left:
-            for task in left:
-                task.cancel()
-            _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
-    for task in done:
-        task.result()
 
 
 async def main() -> None:
