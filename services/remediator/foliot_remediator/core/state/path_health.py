@@ -79,13 +79,13 @@ class PathHealth:
         Raises:
             ValueError: the batch does not fit together.
         """
-        changes = self.reports.take(batch, now_ns)
-        for path in changes.again:
+        fell, again = self.reports.take(batch, now_ns)
+        for path in again:
             if self.state(path) is State.SUSPECT:
                 self.feed(path, Input.SPEAKS_AGAIN, now_ns)
-        for path in changes.fell:
+        for path in fell:
             self.feed(path, Input.FELL_SILENT, now_ns)
-        return changes.fell
+        return fell
 
     # -- out: NICs and nodes ------------------------------------------------------------------------------------------
 
@@ -175,7 +175,6 @@ class PathHealth:
     def forget_paths(self, paths: list[str]) -> None:
         """Forgets paths that left the fleet, or that a batch may number differently now."""
         self.reports.forget_paths(paths)
-        self.reports.forget_batches()
         for path in paths:
             # The word that it fell silent is gone, so nobody would take it back.
             if self.state(path) is State.SUSPECT:
