@@ -262,7 +262,7 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
 
 def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(world):
     """A node takes its rail back with all exceptions, or not yet."""
-    reroute, restore = world.core.remedies[0].kinds
+    reroute, restore = world.core.remedies["losses"].kinds
     elsewhere = tuple(Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3))
     order = Restore(back=("rail0",), placements=elsewhere)
     assert restore.within(order, 3) == Restore(placements=elsewhere)

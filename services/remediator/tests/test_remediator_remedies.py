@@ -143,7 +143,7 @@ def test_what_it_spends_is_not_taken_from_failover(make_tuned):
     world = make_tuned(moves_per_minute=10)
     assert sum(each.action["count"] for number in range(3) for each in alive(world, number)) == 90
     assert [refusal.evidence["moves_per_minute"] for refusal in world.refusals] == [90]
-    assert world.core.remedies[0].budget.moved(world.now_ns) == 0
+    assert world.core.remedies["losses"].budget.moved(world.now_ns) == 0
     assert len(world.flap("node3.rail0", "down")) == 4
 
 
@@ -208,14 +208,14 @@ def another(monkeypatch):
 def test_each_module_of_the_folder_is_a_remedy(make_world):
     """Its own name is the module's, so that no list has to name it."""
     modules = [module.name for module in pkgutil.iter_modules(remedies.__path__)]
-    assert modules == [each.name for each in make_world().core.remedies]
+    assert modules == [*make_world().core.remedies]
 
 
 def test_remedies_go_by_priority_and_then_by_name(make_tuned, another):
     """Losses are first."""
     for name, priority in (("later", 2), ("zeal", 1), ("gain", 1)):
         another(name, priority)
-    assert [each.name for each in make_tuned().core.remedies] == ["losses", "gain", "tuning", "zeal", "later"]
+    assert [*make_tuned().core.remedies] == ["losses", "gain", "tuning", "zeal", "later"]
 
 
 @pytest.mark.parametrize("priority", [0, -1, 1.5, True, "first", None])

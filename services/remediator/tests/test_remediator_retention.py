@@ -76,7 +76,7 @@ def test_nothing_is_remembered_of_nodes_that_left(world):
             sizes.append(len(world.core.health.reports._heard_ns))
     assert any("gone" in refusal.who for refusal in world.refusals)
     assert any("gone" in command.node for command in world.commands)
-    world.core.remedies[0].budget.moved(world.now_ns)  # what is older than a minute is let go when somebody asks
+    world.core.remedies["losses"].budget.moved(world.now_ns)  # what is older than a minute is let go when somebody asks
     assert names_in(world.core, "gone", set()) == []
     places = world.core.health.reports
     assert len(places._ids) == 4 * 3 * 2 * 4

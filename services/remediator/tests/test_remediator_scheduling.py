@@ -113,7 +113,7 @@ def test_what_strayed_is_looked_at_and_nothing_else(make_world, monkeypatch):
     """Each tick of a large fleet may look at a few nodes only: those with something away from its primary way."""
     world = make_world(nodes=4)
     looked = []
-    monkeypatch.setattr(world.core.remedies[0]._planner, "overdue_back", lambda node: looked.append(node) or [])
+    monkeypatch.setattr(world.core.remedies["losses"]._planner, "overdue_back", lambda node: looked.append(node) or [])
     world.run(3.0)
     assert looked == []
     world.flap("node3.rail0", "down")
@@ -124,7 +124,7 @@ def test_what_strayed_is_looked_at_and_nothing_else(make_world, monkeypatch):
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_minutes_moves_are_summed_as_they_come_and_go(make_world, count):
     """As a sum over all of them would be, which a storm could not afford."""
-    budgets = make_world().core.remedies[0].budget
+    budgets = make_world().core.remedies["losses"].budget
     start_ns = 10**18
     for number in range(count):
         budgets.spend(5, start_ns + number * SECOND)

@@ -53,7 +53,7 @@ class Losses:
 
     def __init__(self, view: FleetView) -> None:
         settings = view.settings
-        self.inventory, self.health, self.routing = view.inventory, view.health, view.routing
+        self.inventory, self.health = view.inventory, view.health
         self.budget = Budget(settings.moves_per_minute, settings.nodes_at_once)
         self._view = view
         self._decider = view.decider

@@ -5,6 +5,7 @@ All is pure: it plans, and decides nothing.
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,14 +48,12 @@ class NodeChanges:
 class ReroutePlan:
     """The changes that are wanted of each node, and the destinations for which nothing can be done."""
 
-    parts: dict[str, NodeChanges] = field(default_factory=dict)
+    parts: collections.defaultdict[str, NodeChanges] = field(
+        default_factory=lambda: collections.defaultdict(NodeChanges)
+    )
     stranded: list[Destination] = field(default_factory=list)
     looked_at: int = 0
     """Destinations on the lost NIC or path."""
-
-    def of(self, node: str) -> NodeChanges:
-        """The node's part."""
-        return self.parts.setdefault(node, NodeChanges())
 
     def move(self, destination: Destination, way: Placement | None) -> None:
         """Adds a move, or a destination without a way."""
@@ -62,7 +61,7 @@ class ReroutePlan:
         if way is None:
             self.stranded.append(destination)
         else:
-            self.of(destination.node).placements.append(way)
+            self.parts[destination.node].placements.append(way)
 
 
 class ReroutePlanner:
@@ -95,10 +94,10 @@ class ReroutePlanner:
         away = (owner, lost) in routing.away
         if not away and incident.by_rule and self._can_leave_by_rule(own, lost, now_ns):
             away = True
-            plan.of(owner).away.append(lost)
+            plan.parts[owner].away.append(lost)
             plan.looked_at += 1
         elif restate and away and routing.away[owner, lost].fault == cause.fault:
-            plan.of(owner).away.append(lost)
+            plan.parts[owner].away.append(lost)
         for destination in own:
             self._leave_own(plan, destination, (routing.backup(destination) if away else None), now_ns)
         for destination in self._others_over(owner, lost):
@@ -106,7 +105,7 @@ class ReroutePlanner:
             if present.via == lost:
                 self._around(plan, destination, present, now_ns)
             elif restate and self._was_moved_by(destination, lost, cause):
-                plan.of(destination.node).placements.append(present)
+                plan.parts[destination.node].placements.append(present)
         return plan
 
     def _leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
@@ -133,7 +132,7 @@ class ReroutePlanner:
         owner, rail = self._inventory.nics[nic]
         plan, routing = ReroutePlan(), self._routing
         if (owner, rail) in routing.away:
-            plan.of(owner).back.append(rail)
+            plan.parts[owner].back.append(rail)
             for peer in self._inventory.peers(owner, rail):
                 destination = Destination(owner, peer, rail)
                 home = self._selector.homes.of(destination)

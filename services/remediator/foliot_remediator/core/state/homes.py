@@ -106,24 +106,14 @@ class Homes:
         return [*self._by_node]
 
     def changed_by(self, homes: NodeHomes) -> list[Destination]:
-        """The destinations whose home a value of the bucket may change.
-
-        There are none if it was written under an older lease than the last.
-        """
-        if homes.lease_revision < self.revision(homes.node):
-            return []
+        """The destinations whose home a value of the bucket may change."""
         told = {Destination(homes.node, way.peer, way.rail): way for way in homes.placements}
         known = self._by_node.get(homes.node, set()).union(told)
         return sorted(each for each in known if self._choice(each) != told.get(each))
 
     def learn(self, homes: NodeHomes) -> None:
-        """Takes a value of the bucket, unless it was written under an older lease than the last.
-
-        What was chosen since it was written still stands, and will be told by a later value.
-        """
+        """Takes a value of the bucket. What was chosen since it was written still stands, and will be told by a later value."""
         node = homes.node
-        if homes.lease_revision < self.revision(node):
-            return
         self._revision[node] = homes.lease_revision
         told = {Destination(node, way.peer, way.rail): way for way in homes.placements}
         known = self._by_node.get(node, set()) | told.keys()
