@@ -24,6 +24,8 @@ from foliot_schemas import DelayBatch, Node, NodeHomes, NodePaths
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, HOMES, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot.bus.client import Bus
     from foliot.bus.lease import Count
     from foliot.node.shard import Shard
@@ -113,10 +115,7 @@ class Service:
             self._observe(homes)
 
     async def _counts_anew(self, revision: int, seen: int) -> bool:
-        """Whether the bus has lost the count of leases since it gave the revision `seen`.
-
-        It is asked before a value with a lower revision is passed over.
-        """
+        """Whether the bus has lost the count of leases since it gave the revision `seen`."""
         before, self._count = self._count, await counted(self._bus) or self._count
         if self._count is None:
             return False
@@ -132,28 +131,27 @@ class Service:
         self._observe(message)
 
     def _observe(self, seen: Seen) -> None:
-        now_ns = self._clock.now_ns()
-        self._hold(now_ns)
-        self._act(self._core.observe(seen, now_ns), now_ns)
+        self._act(lambda now_ns: self._core.observe(seen, now_ns))
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            now_ns = self._clock.now_ns()
-            self._hold(now_ns)
-            self._act(self._core.tick(now_ns), now_ns)
+            self._act(self._core.tick)
 
     def _hold(self, now_ns: int) -> None:
         self._core.hold(self._lease.revision, now_ns, held_by_another=self._lease.held_by_another)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def _act(self, actions: list[Action], began_ns: int) -> None:
-        for part, reason, failures, _ in self._core.failures.news(began_ns):
+    def _act(self, decide: Callable[[int], list[Action]]) -> None:
+        now_ns = self._clock.now_ns()
+        self._hold(now_ns)
+        actions = decide(now_ns)
+        for part, reason, failures, _ in self._core.failures.news(now_ns):
             log.error("remedy_failed", remedy=part, reason=reason, failures=failures)
         for action in actions:
             if isinstance(action, Decision):
-                self._publish(action, began_ns)
+                self._publish(action, now_ns)
             else:
                 self._put(action)
 

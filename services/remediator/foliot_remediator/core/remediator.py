@@ -142,8 +142,8 @@ class Remediator:
         What is in force stays until it is taken home, as after a loss. A lost NIC or path is left whatever its
         traffic's home.
 
-        Returns False, and does nothing, if that is to be tried again. This is so while another holds the lease, or
-        while a thousand choices wait to be written. It is also so where the inventory does not have the node.
+        Returns False, and does nothing, while another holds the lease, while a thousand choices wait to be written, or
+        where the inventory does not have the node. That is to be tried again.
         """
         if not (self.decider.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
             return False
@@ -176,10 +176,7 @@ class Remediator:
             self._armer.stir((*before, *self.inventory.neighbours(node.name), node.name))
 
     def _forget(self, now_ns: int) -> None:
-        """Forgets what befell nodes and NICs that left long enough ago.
-
-        The bus may lose its inventory, and have it again a moment later.
-        """
+        """Forgets what befell nodes and NICs that left long enough ago."""
         while self._gone:
             node, (at_ns, left) = next(iter(self._gone.items()))
             if now_ns - at_ns < _AWAY_NS:

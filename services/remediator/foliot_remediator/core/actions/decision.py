@@ -110,23 +110,19 @@ class Decider:
         Parameters:
             said: objections that are published with it.
         """
-        objections = [*said]
         kind = self._kinds.get(request.verb)
-        policy = "off" if kind is None else kind.policy  # what nobody has permitted is not done
-        if orders and policy == "off":
-            objection = Objection(guard="policy", evidence={"policy": policy, "nodes": len(orders)})
-            return self.refuse(request, *objections, objection), False
-        commands: tuple[Command, ...] = ()
-        if kind is not None:
-            certain, corroboration = self._certain(request, kind, orders, advice=policy == "advise")
-            objections += corroboration
-            if policy == "act":
-                certain, over = self._within_budget(request, kind, certain)
-                objections += over
-            commands = tuple(
-                self._command(request, kind, node, order, advice=policy == "advise") for node, order in certain.items()
-            )
-        return self._decision(request, commands, objections), bool(objections)
+        if kind is None or kind.policy == "off":  # what nobody has permitted is not done
+            if not orders:
+                return self.refuse(request, *said), bool(said)
+            objection = Objection(guard="policy", evidence={"policy": "off", "nodes": len(orders)})
+            return self.refuse(request, *said, objection), False
+        advice = kind.policy == "advise"
+        allowed, objections = self._certain(request, kind, orders, advice=advice)
+        if not advice:
+            allowed, over = self._within_budget(request, kind, allowed)
+            objections += over
+        commands = tuple(self._command(request, kind, node, order, advice=advice) for node, order in allowed.items())
+        return self._decision(request, commands, [*said, *objections]), bool(said or objections)
 
     def revert(self, sent: Sent) -> None:
         """Makes beliefs what they were before, as the node did not do it."""
@@ -171,11 +167,9 @@ class Decider:
         objections = []
         if room < moves:
             evidence: Evidence = {
-                "moves": moves,
-                "moved_last_minute": budget.moved(now_ns, lost=lost),
-                "moves_per_minute": budget.per_minute,
-                "moves_now": spent,
-            }
+                "moves": moves, "moved_last_minute": budget.moved(now_ns, lost=lost),
+                "moves_per_minute": budget.per_minute, "moves_now": spent,
+            }  # fmt: skip
             objections.append(Objection(guard="moves-per-minute", evidence=evidence))
         wanted = len(self.ledger.busy) + sum(node not in self.ledger.busy for node in orders)
         if wanted > most_busy:

@@ -106,10 +106,7 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
 def object_to_clocks(
     nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int
 ) -> tuple[Collection[str], list[Objection]]:
-    """The nodes whose clock is too uncertain for a deadline.
-
-    The objection to commanding them comes with them, if there are any.
-    """
+    """The nodes whose clock is too uncertain for a deadline, and the objection to commanding them."""
     bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
     stale = [node for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS]
     if not stale:

@@ -49,10 +49,7 @@ class FleetView:
     (`Remediator.assign_home`)."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
-        """Decides on a remedy's orders of one verb, by node, because of an event.
-
-        Nothing is decided while another holds the lease.
-        """
+        """Decides on a remedy's orders of one verb, by node, because of an event; not while another holds the lease."""
         if not orders or not self.decider.lease:
             return []
         verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
@@ -71,10 +68,7 @@ class FleetView:
         return made
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
-        """Says what a node refused or failed to do, and no longer believes it to be in force.
-
-        It says nothing of what was done.
-        """
+        """Says what a node refused or failed to do, if it did, and no longer believes it to be in force."""
         if not is_refusal(outcome):
             return []
         self.decider.revert(sent)

@@ -1,7 +1,4 @@
-"""The verbs `reroute` and `restore`.
-
-Their orders send service addresses another way, and are then believed to be in force.
-"""
+"""The verbs `reroute` and `restore`: service addresses go another way, which is then believed to be in force."""
 
 from __future__ import annotations
 
@@ -108,11 +105,8 @@ class RouteDecider:
         """See `Decider.decide`. Destinations for which nothing can be done make an objection as well."""
         objections = []
         if plan.stranded:
-            evidence: Evidence = {
-                "stranded": len(plan.stranded),
-                "destinations": plan.looked_at,
-                "node": plan.stranded[0].node,
-            }
+            first = plan.stranded[0].node
+            evidence: Evidence = {"stranded": len(plan.stranded), "destinations": plan.looked_at, "node": first}
             objections.append(Objection(guard="no-alternative", evidence=evidence))
         kind = _ORDERS[request.verb]
         return self._decider.decide(request, {node: part.order(kind) for node, part in plan.parts.items()}, *objections)

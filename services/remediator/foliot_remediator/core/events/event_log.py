@@ -97,10 +97,7 @@ def _is_overtaken(event: Event, last: Event) -> bool:
 
 
 def _rose(event: Event, last: Event) -> int:
-    """By how much the count that both have rose; below 0: it fell.
-
-    0: it did not change, or they do not count the same.
-    """
+    """By how much the count of both rose; below 0: it fell; 0: it did neither, or they do not count the same."""
     name = _COUNTS[event.kind]
     count, before = int(event.number(name)), int(last.number(name))
     if event.kind == "path":

@@ -85,10 +85,7 @@ class Restorer:
         return self._restore(plan, who, cause, now_ns)
 
     def _restore(self, plan: ReroutePlan, who: str, cause: Cause, now_ns: int) -> list[Decision]:
-        """Decides to use again what a plan brings back.
-
-        What a refusal, a failure or a restart leaves away is looked for later.
-        """
+        """Decides to use again what a plan brings back; what that leaves away is looked for later."""
         if not self._decider.lease:
             return []
         return self._routes.decide(DecisionRequest("restore", who, cause, now_ns, now_ns), plan)[0]

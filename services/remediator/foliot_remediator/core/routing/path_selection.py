@@ -1,7 +1,4 @@
-"""The way that traffic takes when the present one is lost: the alternative, the detour, the backup to arm.
-
-All is pure and deterministic.
-"""
+"""The way that traffic takes when the present one is lost: the alternative, the detour, the backup to arm."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plans of the traffic that has to move when a NIC or path is lost, and back when it may be used again.
-
-All is pure: it plans, and decides nothing.
-"""
+"""Plans of the traffic that has to move when a NIC or path is lost, and back when it may be used again."""
 
 from __future__ import annotations
 

@@ -74,11 +74,7 @@ class PathHealth:
             self.feed(who, Input.TIMER, track.due_ns)
 
     def take_delays(self, batch: DelayBatch, now_ns: int) -> list[str]:
-        """Takes what a node heard; returns the paths that fell silent by its word.
-
-        Raises:
-            ValueError: the batch does not fit together.
-        """
+        """Takes what a node heard; returns the paths that fell silent by its word."""
         fell, again = self.reports.take(batch, now_ns)
         for path in again:
             if self.state(path) is State.SUSPECT:
@@ -129,10 +125,7 @@ class PathHealth:
         return self.reports.is_reporting(node_of(parse_path(path).destination), now_ns)
 
     def is_unheard(self, path: str) -> bool:
-        """Whether the path's receiver says that it has heard nothing for longer than a healthy path is quiet.
-
-        Only time counts in which the sender's node reported.
-        """
+        """Whether the path's receiver says that it has heard nothing for longer than a healthy path is quiet."""
         return self.reports.unheard_ns(path) > _UNHEARD_NS
 
     def is_heard(self, path: str, now_ns: int) -> bool:
