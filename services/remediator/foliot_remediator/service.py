@@ -85,8 +85,9 @@ class Service:
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
         await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()
-        for remedy, most in self._core.clamped.items():
-            log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
+        for remedy, budget in self._core.decider.budgets.items():
+            if (most := self._core.decider.nodes_at_once(remedy)) < budget.nodes_at_once:
+                log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
         log.info("remediator_started", instance=durable, **msgspec.structs.asdict(self._shard))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run())

@@ -184,9 +184,9 @@ def test_what_is_not_answered_is_asked_again_by_whose_it_is(make_tuned):
     assert {each.id for each in again} == {f"alive1/tuning/tune/{name}/7/2" for name in world.names}
 
 
-def test_a_budget_of_more_than_half_is_clamped_and_said(make_tuned):
-    """At the start, once."""
-    assert make_tuned(nodes_at_once=5).core.clamped == {"tuning": 2}
+def test_a_budget_of_more_than_half_is_clamped(make_tuned):
+    """Whatever its remedy says."""
+    assert make_tuned(nodes_at_once=5).core.decider.nodes_at_once("tuning") == 2
 
 
 @pytest.fixture

@@ -60,11 +60,6 @@ class Remediator:
         for remedy in made:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
         self.remedies = {remedy.name: remedy for remedy in made}
-        budgets = self.decider.budgets.items()
-        self.clamped = {
-            name: most for name, each in budgets if (most := self.decider.nodes_at_once(name)) < each.nodes_at_once
-        }
-        """Remedies whose budget has more nodes than they may command at once, and how many they may."""
         self.failures = ExtensionFailures()
         """Failures of all remedies but the first."""
         self._gone: dict[str, tuple[int, set[str]]] = {}

@@ -92,10 +92,6 @@ class DueQueue:
         self._heap: list[tuple[int, str]] = []
         """Times and names. Some have been given another time since."""
 
-    def __contains__(self, name: str) -> bool:
-        """Whether it is due some time."""
-        return name in self._due_ns
-
     def put(self, name: str, at_ns: int) -> None:
         """Names what is due at a time, and not at another one any more."""
         self._due_ns[name] = at_ns

@@ -167,9 +167,11 @@ class Decider:
         objections = []
         if room < moves:
             evidence: Evidence = {
-                "moves": moves, "moved_last_minute": budget.moved(now_ns, lost=lost),
-                "moves_per_minute": budget.per_minute, "moves_now": spent,
-            }  # fmt: skip
+                "moves": moves,
+                "moved_last_minute": budget.moved(now_ns, lost=lost),
+                "moves_per_minute": budget.per_minute,
+                "moves_now": spent,
+            }
             objections.append(Objection(guard="moves-per-minute", evidence=evidence))
         wanted = len(self.ledger.busy) + sum(node not in self.ledger.busy for node in orders)
         if wanted > most_busy:

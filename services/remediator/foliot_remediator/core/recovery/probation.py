@@ -41,8 +41,7 @@ class Probation:
 
     def watch(self, who: str, now_ns: int) -> None:
         """Watches a NIC or path that is on probation."""
-        if who not in self._watched:
-            self._watched.put(who, now_ns)
+        self._watched.put(who, now_ns)
 
     def forget(self, nic: str) -> None:
         """Forgets a NIC that has left the fleet for good. What of it is on probation is let go when its turn comes."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.retention import Retained
     from foliot_remediator.core.state.routing_table import Cause, RoutingTable
     from foliot_schemas import Placement, Reroute, Restore
-    from foliot_schemas.names import Path
 
 
 @dataclass(slots=True)
@@ -72,10 +71,7 @@ class ReroutePlanner:
 
     def leave(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """Everything that a lost NIC or path carries."""
-        if incident.is_nic:
-            return self._leave_nic(incident, now_ns)
-        path = self._inventory.path(incident.who)
-        return ReroutePlan() if path is None else self._leave_path(path, incident, now_ns)
+        return (self._leave_nic if incident.is_nic else self._leave_path)(incident, now_ns)
 
     def _leave_nic(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """Everything that a lost NIC carries, in both directions.
@@ -105,9 +101,11 @@ class ReroutePlanner:
                 plan.parts[destination.node].placements.append(present)
         return plan
 
-    def _leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
+    def _leave_path(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """The traffic that takes exactly this path, in its direction."""
-        plan = ReroutePlan()
+        plan, path = ReroutePlan(), self._inventory.path(incident.who)
+        if path is None:
+            return plan
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer) if self._inventory.owns(node) else ():
             destination = Destination(node, peer, rail)
@@ -121,8 +119,11 @@ class ReroutePlanner:
         """The traffic that a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
-        path = self._inventory.path(who)
-        return ReroutePlan() if path is None else self._use_path(path, now_ns)
+        plan = ReroutePlan()
+        for destination in self._at_home_on(who):
+            if (destination.node, destination.rail) not in self._routing.away:
+                self._home(plan, destination, now_ns)
+        return plan
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
         """The traffic that a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
@@ -141,21 +142,15 @@ class ReroutePlanner:
                 self._home(plan, destination, now_ns)
         return plan
 
-    def _use_path(self, path: Path, now_ns: int) -> ReroutePlan:
-        """The traffic that took this path before it was lost."""
-        plan = ReroutePlan()
-        for destination in self._at_home_on(path):
-            if (destination.node, destination.rail) not in self._routing.away:
-                self._home(plan, destination, now_ns)
-        return plan
-
     def cause_of(self, who: str) -> Cause | None:
         """The cause for which a path's traffic goes elsewhere, as far as a fault is known; None: it is not, or none does."""
-        path = self._inventory.path(who)
-        moved = [] if path is None else [self._routing.moved.get(each) for each in self._at_home_on(path)]
+        moved = [self._routing.moved.get(each) for each in self._at_home_on(who)]
         return next((cause for _, cause in filter(None, moved) if cause.fault), None)
 
-    def _at_home_on(self, path: Path) -> Iterator[Destination]:
+    def _at_home_on(self, who: str) -> Iterator[Destination]:
+        path = self._inventory.path(who)
+        if path is None:
+            return
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer):
             destination = Destination(node, peer, rail)
