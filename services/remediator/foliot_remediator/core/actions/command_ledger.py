@@ -69,10 +69,7 @@ class Sent:
 
 
 def scope_of(cause: Cause, remedy: str) -> str:
-    """The beginning of the ids of commands and refusals.
-
-    Two remedies may ask the same of a node because of one event. Ids of the first remedy do not name it.
-    """
+    """The beginning of the ids of commands and refusals: two remedies may ask the same because of one event."""
     return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
 
 
@@ -129,9 +126,8 @@ class CommandLedger:
     def write(self, request: DecisionRequest, node: str, order: Order, *, lease: int, advice: bool) -> Command:
         """The command that carries an order to a node.
 
-        Its id follows from cause, remedy, verb, node and the lease's revision. An agent answers a known id as it did
-        before, and it may have refused a former holder's. From the second attempt on, the id also has the number of the
-        attempt.
+        Its id follows from cause, remedy, verb, node, the lease's revision, and the number of a further attempt. An
+        agent answers a known id as it did before, and it may have refused a former holder's.
         """
         verb, cause = verb_of(order), request.cause
         tried = self._of(Question(request.remedy, cause.event, verb, node))

@@ -86,10 +86,7 @@ class Decider:
                 raise ValueError(f"the verb {kind.verb} has two kinds of action")
 
     def nodes_at_once(self, remedy: str) -> int:
-        """How many nodes may have commands to answer for this remedy to command one more.
-
-        Half is left to failover, whatever a budget says.
-        """
+        """How many nodes may have commands to answer for this remedy to command one more; half is left to failover."""
         most = self.budgets[remedy].nodes_at_once
         return most if remedy == FIRST else min(most, self._nodes_at_once // 2)
 

@@ -56,10 +56,7 @@ class FleetView:
         return self.decider.decide(DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy), orders)[0]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks once more for what nobody answered.
-
-        It may have been done, and only what is taken to be in force will be taken back one day.
-        """
+        """Asks again for what nobody answered: it may be done, and only what is believed in force is taken back."""
         made: list[Decision] = []
         for sent in overdue:
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
@@ -101,10 +98,7 @@ class Remedy(Protocol):
         """Verbs that it brings. It may use those of other remedies."""
 
     def hold(self, now_ns: int) -> None:
-        """Notes that this process took the lease.
-
-        A process that stands by is told all, and what it decides is not published.
-        """
+        """Notes that this process took the lease. One that stands by is told all, and publishes nothing."""
 
     def observe(self, seen: Seen, news: Collection[str], now_ns: int) -> list[Decision]:
         """Takes a message that `FleetView` has taken already.

@@ -113,10 +113,7 @@ class Corroboration:
         self._due = DueQueue()
 
     def holds(self, event: Event, now_ns: int) -> bool:
-        """Whether something speaks against an event; it is looked at again then.
-
-        A doubt of the same NIC or path from before is over.
-        """
+        """Whether something speaks against an event, which is looked at again then. An earlier doubt is over."""
         self._open.pop(event.who)
         against = speaks_against(event, self._health, now_ns)
         if against is None:
@@ -135,10 +132,7 @@ class Corroboration:
         self._open.forget(nic)
 
     def look(self, now_ns: int) -> Iterator[tuple[Event, Evidence]]:
-        """Looks at the doubts whose turn it is.
-
-        Yields the losses to refuse, with evidence, and, without evidence, those that nothing speaks against any more.
-        """
+        """Losses whose turn it is: to be refused, with evidence; or without, as nothing speaks against them any more."""
         for who in self._due.take(now_ns):
             doubt = self._open.get(who)
             if doubt is None:

@@ -39,10 +39,7 @@ INPUTS = {
 
 
 def input_of(event: Event) -> Input | None:
-    """The input that an event is to the table; None: none.
-
-    A NIC that is held back for flapping counts its losses by itself.
-    """
+    """The input that an event is to the table; None: none. A damped NIC counts its losses by itself."""
     given = INPUTS.get((event.kind, event.state))
     is_damped = given is Input.CARRIER_LOST and event.evidence.get("suppressed")
     return Input.DAMPED_LOSS if is_damped else given

@@ -191,9 +191,7 @@ class Losses:
     def _leave(self, incident: Incident, base_ns: int, now_ns: int) -> list[Decision]:
         """Moves what a lost NIC or path carries, and sees to it that what could not be moved is looked at again."""
         if not self._decider.lease:
-            if self._decider.lost_lease:
-                return self._object("lease", incident.who, incident.cause, now_ns, {"held": self._decider.held})
-            return []
+            return self._object("lease", incident.who, incident.cause, now_ns, {"held": self._decider.held})
         plan = self._planner.leave(incident, now_ns)
         age_ns = now_ns - incident.at_ns
         if plan.looked_at and age_ns > _STALE_NS and not self.health.confirms(incident, now_ns):

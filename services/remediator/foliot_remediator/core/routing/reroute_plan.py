@@ -228,10 +228,8 @@ class ReroutePlanner:
             plan.move(destination, home)
 
     def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
-        """Destinations that nodes of the shard may send across the NIC, besides its own node's on its own rail.
-
-        It does not look at the whole fleet.
-        """
+        """Destinations that nodes of the shard may send across the NIC, besides its own node's on its own rail."""
+        # Without a look at the whole fleet.
         found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
         found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
         found |= {each: None for each in self._selector.homes.across(owner) if (each.node, each.rail) != (owner, lost)}

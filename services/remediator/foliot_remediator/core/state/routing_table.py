@@ -106,10 +106,7 @@ class RoutingTable:
         )
 
     def is_at_home(self, destination: Destination) -> bool:
-        """Whether nothing has moved a destination's traffic.
-
-        It then takes its home, or what was its home until another was chosen.
-        """
+        """Whether nothing has moved a destination's traffic from its home, or from its former one."""
         moved = self.moved.get(destination)
         return moved is None or not moved[1].remedy
 
