@@ -166,7 +166,7 @@ def test_homes_of_those_who_left_are_taken_back(world):
     world.see(world.homes["node0"])
     assert not world.core.homes._chosen
     assert not world.core.homes._unsaved
-    assert not world.core.homes._by_node
+    assert not world.core.homes._own._of
     assert not world.core.homes._revision
 
 

@@ -50,8 +50,7 @@ class Round:
         node, looked_ns = next(iter(self._looked_ns.items()))
         if now_ns - looked_ns < self._interval_ns:
             return None
-        self._looked_ns[node] = now_ns
-        self._looked_ns.move_to_end(node)
+        self.wait(node, now_ns)
         return node
 
 

@@ -18,6 +18,10 @@ class Index(Generic[Key]):
         self._parts = parts
         self._of: dict[str, set[Key]] = {}
 
+    def __iter__(self) -> Iterator[str]:
+        """All parts of the keys."""
+        return iter(self._of)
+
     def of(self, part: str) -> Collection[Key]:
         """The keys that have this part."""
         return self._of.get(part, frozenset())
