@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.scheduling import DueQueue
@@ -55,11 +56,8 @@ class Probation:
             if track is None or track.state is not State.PROBATION:
                 continue
             ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
-            if (
-                ready_ns <= now_ns
-                and self._is_known(who)
-                and (self._is_good_nic if is_nic(who) else self._is_good_path)(who, now_ns)
-            ):
+            is_good = self._is_good_nic if is_nic(who) else self._is_good_path
+            if ready_ns <= now_ns and self._is_known(who) and is_good(who, now_ns):
                 self._health.feed(who, Input.TIMER, now_ns)
                 found.append(who)
             else:
@@ -80,15 +78,9 @@ class Probation:
         A peer whose own NIC is down says nothing of this one. If all such peers are down, nobody can be asked and
         nothing stands against it. If nobody answers, that is a doubt.
         """
-        heard = unheard = unknown = 0
-        for path in self._paths_of(nic):
-            hearing = self._health.hearing(path, now_ns)
-            heard += hearing is LastHeard.HEALTHY
-            unheard += hearing is LastHeard.UNHEARD
-            unknown += hearing is LastHeard.UNKNOWN
-        if not heard + unheard:
-            return not unknown
-        return heard >= _GOOD_SHARE * (heard + unheard)
+        paths = collections.Counter(self._health.hearing(path, now_ns) for path in self._paths_of(nic))
+        judged = paths[LastHeard.HEALTHY] + paths[LastHeard.UNHEARD]
+        return paths[LastHeard.HEALTHY] >= _GOOD_SHARE * judged if judged else not paths[LastHeard.UNKNOWN]
 
     def _paths_of(self, nic: str) -> Iterator[str]:
         owner, rail = self._inventory.nics[nic]
