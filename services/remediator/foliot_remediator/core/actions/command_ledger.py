@@ -36,9 +36,8 @@ _REMEMBERED = 65_536
 
 
 class Question(NamedTuple):
-    """A request to a node, made again and again until it is done."""
+    """A remedy's request to a node, made again and again until it is done."""
 
-    remedy: str
     event: str
     """The reason."""
     verb: Verb
@@ -86,21 +85,20 @@ class CommandLedger:
         """Per node with commands to answer, how many they are."""
         self._deadlines = DueQueue()
 
-    def has_asked(self, question: Question) -> bool:
-        """Whether the node was commanded or advised so for this reason."""
-        return question in self._tried[question.remedy]
-
-    def is_resting(self, question: Question, now_ns: int) -> bool:
-        """Whether the node failed as often as it may, or more, so lately that it had better not be asked again yet."""
-        tried = self._tried[question.remedy].get(question)
-        if tried is None or tried.failures < _ATTEMPTS:
+    def is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
+        """Whether a node was advised so already, or failed as often as it may so lately that it is not asked again yet."""
+        tried = self._tried[request.remedy].get(Question(request.cause.event, request.verb, node))
+        if tried is None or advice:
+            return tried is not None
+        over = tried.failures - _ATTEMPTS
+        if over < 0:
             return False
-        doublings = min(tried.failures - _ATTEMPTS, _MOST_DOUBLINGS)
-        return now_ns - tried.failed_ns < min(_FIRST_REST_NS << doublings, _LONGEST_REST_NS)
+        rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
+        return request.now_ns - tried.failed_ns < rest_ns
 
     def fail(self, sent: Sent, now_ns: int) -> int:
         """Counts that the node refused, failed or did not answer, and returns how often it did lately."""
-        tried = self._of(Question(sent.remedy, sent.cause.event, sent.command.verb, sent.command.node))
+        tried = self._of(sent.remedy, Question(sent.cause.event, sent.command.verb, sent.command.node))
         tried.failures = tried.failures + 1 if now_ns - tried.failed_ns < _FORGIVEN_NS else 1
         tried.failed_ns = now_ns
         return tried.failures
@@ -130,7 +128,7 @@ class CommandLedger:
         agent answers a known id as it did before, and it may have refused a former holder's.
         """
         verb, cause = verb_of(order), request.cause
-        tried = self._of(Question(request.remedy, cause.event, verb, node))
+        tried = self._of(request.remedy, Question(cause.event, verb, node))
         tried.commands += 1
         suffix = "" if tried.commands == 1 else f"/{tried.commands}"
         return Command.of(
@@ -145,8 +143,8 @@ class CommandLedger:
         late = map(self.settle, self._deadlines.take(now_ns - _GRACE_NS - 1))
         return [sent for sent in late if sent is not None]
 
-    def _of(self, question: Question) -> _Tried:
-        table = self._tried[question.remedy]
+    def _of(self, remedy: str, question: Question) -> _Tried:
+        table = self._tried[remedy]
         tried = table.setdefault(question, _Tried())
         if len(table) > _REMEMBERED:
             table.popitem(last=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foliot.bus.recent_ids import RecentIds
-from foliot_remediator.core.actions.command_ledger import CommandLedger, Question, Sent
+from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent
 from foliot_remediator.core.actions.guards import Objection, object_to_clocks, refusal
 from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
@@ -134,12 +134,8 @@ class Decider:
         """The orders without the nodes that cannot be commanded."""
         wanted = {node: order for node, order in orders.items() if kind.units(order)}
         stale, objections = object_to_clocks(wanted, self._health, self._clock_stale_ns, request.now_ns)
-        excluded = {*stale, *(node for node in wanted if self._is_done_with(request, node, advice=advice))}
+        excluded = {*stale, *(node for node in wanted if self.ledger.is_done_with(request, node, advice=advice))}
         return {node: order for node, order in wanted.items() if node not in excluded}, objections
-
-    def _is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
-        question = Question(request.remedy, request.cause.event, request.verb, node)
-        return self.ledger.has_asked(question) if advice else self.ledger.is_resting(question, request.now_ns)
 
     def _within_budget(
         self, request: DecisionRequest, kind: ActionKind, orders: dict[str, Order]
