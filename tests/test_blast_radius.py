@@ -9,6 +9,7 @@ import time
 import pytest
 from remediator_world import World
 
+from foliot.bus.retry import heed_cancellation
 from foliot_remediator import service
 from foliot_schemas import Event, Outcome, PortState
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
@@ -55,6 +56,7 @@ class Fleet:
             for nic in self.nics:
                 await self.tell_port(nic)
             await self._probes[self.world.names[0]]._client.flush()
+            heed_cancellation()
             await asyncio.sleep(0.1)
             self.stood_still |= time.monotonic() - began_s > STILL_S
 

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from foliot.node.shard import WHOLE, Shard
@@ -93,7 +94,8 @@ class Central:
                 for command in action.commands:
                     self._answer(command)
             else:
-                self.said.paths[action.node, number] = action
+                # Each shard has its own turns to write.
+                self.said.paths[action.node, number] = msgspec.structs.replace(action, decided_ns=0)
 
     def _answer(self, command) -> None:
         outcome = Outcome(

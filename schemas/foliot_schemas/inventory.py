@@ -16,6 +16,7 @@ from foliot_schemas.bounds import (
     Name,
     Port,
     Text,
+    Time,
     check_address,
     check_name,
 )
@@ -121,6 +122,9 @@ class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1", gc=Fa
     """Destinations that do not go their usual way."""
     backups: tuple[Placement, ...] = ()
     """Per service address, the way to take when the way in force loses a NIC; only ways heard to be healthy."""
+    decided_ns: Time = 0
+    """When the remediator decided this, by the clock that dates its commands; 0: not known. What a node has done since
+    by a command is not undone for it."""
 
 
 class NodeHomes(msgspec.Struct, frozen=True, kw_only=True, tag="homes.v1", gc=False):

@@ -103,6 +103,26 @@ def test_a_host_clock_ignores_what_is_said_of_another():
 
 
 @pytest.mark.parametrize(
+    ("status", "booted_s", "taken"),
+    [
+        ("synchronised", 0, True), ("synchronised", 1, True), ("synchronised", 3, False), ("synchronised", -3, False),
+        ("holdover", 10**9, False), ("disrupted", 3, True), ("unsynchronised", 3, True),
+    ],
+)  # fmt: skip
+def test_a_host_clock_does_not_believe_a_state_of_another_boot(status, booted_s, taken):
+    """Sync may not know of the boot yet. That a clock is not to be trusted holds of any."""
+    clock = HostClock("node3")
+    of_before = state(status=status, epoch_ns=clock.epoch_ns() - booted_s * 10**9)
+
+    assert (clock.update(of_before), clock.state is of_before) == (taken, taken)
+
+
+def test_a_host_clock_believes_a_sync_that_says_nothing_of_boots():
+    """One of an older version."""
+    assert HostClock("node3").update(state(epoch_ns=0))
+
+
+@pytest.mark.parametrize(
     ("changes", "trusted"),
     [({}, True), ({"status": "holdover"}, True), ({"status": "disrupted"}, False), ({"void_after_ns": 0}, False)],
 )

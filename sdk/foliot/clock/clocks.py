@@ -28,6 +28,11 @@ class Clock(Protocol):
         """Statistical bound of `now_ns`; -1 while it is not synchronised."""
 
 
+_SAME_BOOT_NS = 2_000_000_000
+"""The most by which CLOCK_REALTIME's distance from local time changes within seconds while a host runs: as sync has it, a discipline moves
+it by less than a second, and a leap second by one."""
+
+
 class Moment(NamedTuple):
     """The reference time and CLOCK_REALTIME of one moment."""
 
@@ -65,10 +70,20 @@ class HostClock:
         raw_ns, realtime_ns = self._ruler.reading()
         return realtime_ns - raw_ns - (0 if self._skew is None else self._skew.offset_ns(raw_ns))
 
-    def update(self, state: ClockState) -> None:
-        """Takes sync's state, if it is of this clock."""
-        if state.clock == self.name:
+    def update(self, state: ClockState) -> bool:
+        """Takes sync's state, if it is of this clock; says whether it was taken.
+
+        Sync knows of a boot once it has heard the host again. Until then it has only states of before, and they hold for 20 s. They
+        are told by CLOCK_REALTIME: its distance from local time was another one. So it is for a window after the date was set.
+        """
+        is_taken = state.clock == self.name and (
+            state.status not in {"synchronised", "holdover"}
+            or state.epoch_ns == 0
+            or abs(self.epoch_ns() - state.epoch_ns) <= _SAME_BOOT_NS
+        )
+        if is_taken:
             self.state = state
+        return is_taken
 
     def now_ns(self) -> int:
         """Reference time; before sync's first state, CLOCK_REALTIME as it was when the process started."""

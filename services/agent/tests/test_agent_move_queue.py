@@ -70,7 +70,13 @@ BACKUPS = tuple(placed(peer) for peer in range(1, PEERS + 1))
 
 
 @pytest.fixture
-async def move_queue(settings_of):
+def clock():
+    """The node's."""
+    return VirtualClock()
+
+
+@pytest.fixture
+async def move_queue(settings_of, clock):
     """Of a node with many peers, of which the first ten are armed."""
     layout = Layout.of(settings_of(0))
     actuator = Slow(layout)
@@ -78,7 +84,7 @@ async def move_queue(settings_of):
         await actuator.welcome(describe(settings_of(index)))
     await actuator.arm(BACKUPS[:10])
     actuator.done.clear()
-    made = MoveQueue(actuator, FailedLinks(layout, "boot1"), VirtualClock())
+    made = MoveQueue(actuator, FailedLinks(layout, "boot1"), clock)
     made.actuator = actuator
     return made
 
@@ -154,3 +160,52 @@ async def test_a_backup_in_use_is_not_replaced_by_one_that_has_lost_a_nic(move_q
     await move_queue.flee("rail0")
     await move_queue.follow(Wanted(backups=(placed(1, via="rail0"), *BACKUPS[1:])), act=True)
     assert move_queue.routing.way(("node1", "rail0")) == placed(1)
+
+
+async def test_a_value_decided_before_a_command_does_not_undo_it(move_queue, clock):
+    """As the bus comes back, the command may come first: for a moment, traffic would go back to the dead way, or away from the mended."""
+    decided_ns = clock.now_ns()
+    stale = Wanted(away=("rail0",), placements=(placed(11, via="rail0"), placed(12)), backups=BACKUPS)
+    clock.advance(1)
+    await move_queue.apply(away=("rail0",))
+    await move_queue.apply(back=("rail0",), placements=(placed(11),))
+    before = list(move_queue.actuator.done)
+
+    await move_queue.follow(stale, act=True, decided_ns=decided_ns)
+
+    assert not move_queue.routing.away
+    assert move_queue.routing.way(("node11", "rail0")) == placed(11)
+    moves = [done for done in move_queue.actuator.done[len(before) :] if not done.startswith("arm")]
+    assert moves == []
+
+
+async def test_what_no_command_has_turned_since_follows_an_older_value(move_queue, clock):
+    """Else a move would be lost whose own command had not arrived."""
+    decided_ns = clock.now_ns()
+    clock.advance(1)
+    await move_queue.apply(placements=(placed(11),))
+    await move_queue.follow(
+        Wanted(away=("rail1",), placements=(placed(12),), backups=(placed(13, "rail1", "rail0"),)),
+        act=True, decided_ns=decided_ns,
+    )  # fmt: skip
+    assert move_queue.routing.away == {"rail1"}
+    assert move_queue.routing.way(("node12", "rail0")) == placed(12)
+
+
+@pytest.mark.parametrize("after_ns", [0, 1])
+async def test_a_value_decided_later_than_the_command_is_followed(move_queue, clock, after_ns):
+    """And one of the same moment, which knows of the command."""
+    await move_queue.apply(placements=(placed(11),))
+    await move_queue.follow(
+        Wanted(placements=(placed(11, via="rail0"),)), act=True, decided_ns=clock.now_ns() + after_ns
+    )
+    assert move_queue.routing.way(("node11", "rail0")) == placed(11, via="rail0")
+
+
+async def test_commands_about_peers_that_have_left_are_forgotten(move_queue):
+    """Memory does not grow as nodes come and go."""
+    await move_queue.apply(placements=BACKUPS)
+    for peer in range(1, PEERS + 1):
+        move_queue.routing.forget(f"node{peer}")
+    await move_queue.apply(back=("rail0",))
+    assert move_queue._placed_ns == {}

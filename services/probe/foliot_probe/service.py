@@ -183,7 +183,8 @@ class Probe:
                 await self._on_clock(state, "")
 
     async def _on_clock(self, state: ClockState, _subject: str) -> None:
-        self._clock.update(state)
+        if state.clock == self._clock.name and not self._clock.update(state):
+            return
         self._reporter.set_clock(state)
         self._outputs.take(state)
 

@@ -26,6 +26,13 @@ def test_nothing_is_written_without_a_change(world):
     assert {name: len(written) for name, written in world.supplies.items()} == before
 
 
+def test_a_value_says_when_it_was_decided(world):
+    """After the command whose change it has: the node tells by it which of the two is newer."""
+    command = world.flap("node3.rail1", "down")[0]
+    world.run(1.0)
+    assert world.paths(command.node).decided_ns > command.issued_ns
+
+
 def test_a_backup_that_is_not_heard_any_more_is_replaced(world):
     """By one that is; the others stay as they are."""
     before = world.paths("node0").backups

@@ -57,6 +57,10 @@ class MoveQueue:
         """One command after the other, each whole."""
         self._armed = asyncio.Lock()
         """One set of backups after the other, each whole."""
+        self._turned_ns: dict[str, int] = {}
+        """By rail, the reference time at which the last command that turned it began."""
+        self._placed_ns: dict[Destination, int] = {}
+        """The same of destinations, those of turned rails included."""
 
     @property
     def routing(self) -> RoutingTable:
@@ -74,7 +78,16 @@ class MoveQueue:
         for placement in placements:
             self._losses.overrule(placement.peer, placement.via)
         async with self._commanded:
-            return await self._apply(away, back, placements)
+            began_ns = self._clock.now_ns()
+            move = await self._apply(away, back, placements)
+            if move.status in {"done", "already"}:
+                self._turned_ns |= dict.fromkeys((*away, *back), began_ns)
+                self._placed_ns |= dict.fromkeys(move.destinations, began_ns)
+                if len(self._placed_ns) > len(self.routing.placements):  # peers have left
+                    self._placed_ns = {
+                        each: at_ns for each, at_ns in self._placed_ns.items() if each in self.routing.placements
+                    }
+            return move
 
     async def flee(self, rail: str) -> Move:
         """Leaves a rail whose own NIC is lost: one rule, however many peers there are."""
@@ -99,15 +112,30 @@ class MoveQueue:
         turned = await self._turn_rails(away, back)
         return joined(turned, await self._detour(tuple(routing.placements)))
 
-    async def follow(self, wanted: Wanted, *, act: bool) -> Move:
-        """Arms the wanted backups and, where the node may act, makes the wanted moves."""
+    async def follow(self, wanted: Wanted, *, act: bool, decided_ns: int = 0) -> Move:
+        """Arms the wanted backups and, where the node may act, makes the wanted moves.
+
+        A command overtakes the value that was decided before it, above all when the bus comes back. So a destination or
+        a rail that a command has turned since stays as it is; a later value has both.
+
+        Parameters:
+            decided_ns: when the value was decided, reference time; 0: not known, and then no command was later.
+        """
+
+        def is_open(last_ns: int) -> bool:
+            return decided_ns == 0 or last_ns <= decided_ns
+
         async with self._armed:
             reason = await self._arm(wanted.backups)
         if not act:
             return Move(status="failed" if reason else "advised", reason=reason)
         away = tuple(rail for rail in wanted.away if self.routing.can_leave(rail, self._losses.dead))
         async with self._commanded:
-            move = await self._apply(away, wanted.back, wanted.placements)
+            move = await self._apply(
+                tuple(rail for rail in away if is_open(self._turned_ns.get(rail, 0))),
+                tuple(rail for rail in wanted.back if is_open(self._turned_ns.get(rail, 0))),
+                tuple(each for each in wanted.placements if is_open(self._placed_ns.get(destination_of(each), 0))),
+            )
         return msgspec.structs.replace(move, status="failed", reason=reason) if reason else move
 
     async def renew(self, is_concerned: Callable[[Placement], bool]) -> None:

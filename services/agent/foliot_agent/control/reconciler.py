@@ -124,7 +124,7 @@ class Reconciler:
     async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
         routing, losses = self.situation.routing, self.situation.losses
         changes = wanted(before, paths, routing=routing, dead=losses.dead, own_lost=losses.own, is_known=self._is_known)
-        move = await self.move_queue.follow(changes, act=self.policy == "act")
+        move = await self.move_queue.follow(changes, act=self.policy == "act", decided_ns=paths.decided_ns)
         if move.status == "failed":
             log.warning("paths_not_followed", reason=move.reason)
 

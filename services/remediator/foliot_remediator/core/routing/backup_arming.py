@@ -6,6 +6,8 @@ import hashlib
 import operator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from foliot_remediator.core.scheduling import Round, Soon
 from foliot_schemas import NodePaths, encode
 
@@ -115,7 +117,7 @@ class BackupArmer:
                     digest = _digest(paths)
                     if digest != self._written.get(node):
                         self._written[node] = digest
-                        supplies.append(paths)
+                        supplies.append(msgspec.structs.replace(paths, decided_ns=now_ns))
         return supplies
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -144,4 +146,5 @@ class BackupArmer:
 
 
 def _digest(paths: NodePaths) -> bytes:
-    return hashlib.blake2b(encode(paths), digest_size=16).digest()
+    """Of all but the time: the same ways are not written again."""
+    return hashlib.blake2b(encode(msgspec.structs.replace(paths, decided_ns=0)), digest_size=16).digest()
