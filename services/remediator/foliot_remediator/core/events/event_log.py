@@ -58,9 +58,7 @@ class EventLog:
     def is_old(self, event: Event) -> bool:
         """Whether it came before, or something newer did."""
         last = self._last.get(event.who)
-        if last is None:
-            return False
-        return event.id in self._seen or _is_overtaken(event, last)
+        return last is not None and (event.id in self._seen or _is_overtaken(event, last))
 
     def take(self, event: Event) -> None:
         """Remembers an event of a kind and state that `INPUTS` has."""

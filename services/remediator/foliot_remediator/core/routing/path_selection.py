@@ -133,5 +133,5 @@ class PathSelector:
 
     def _troubled_siblings(self, node: str, way: Placement, present: str) -> int:
         """Paths that share a NIC with the way and are in trouble, besides the one to be left."""
-        own, other = (self._health.troubled(nic_name(end, way.via)) for end in (node, way.peer))
-        return len((own | other) - {present})
+        own, other = (self._health.troubled.of(nic_name(end, way.via)) for end in (node, way.peer))
+        return len({*own, *other} - {present})

@@ -9,7 +9,7 @@ from foliot_remediator.core.state.hold_down import HoldDown
 from foliot_remediator.core.state.inventory import is_nic, nics_of
 from foliot_remediator.core.state.path_reports import PathReports
 from foliot_remediator.core.state.port_reports import PortReports
-from foliot_remediator.core.state.retention import Retained
+from foliot_remediator.core.state.retention import Index, Retained
 from foliot_remediator.core.state.state_machine import Input, State, Track
 from foliot_schemas.names import node_of, parse_path
 
@@ -47,6 +47,8 @@ class PathHealth:
 
     def __init__(self, settings: RemediatorSettings, inventory: Inventory) -> None:
         self.tracks: Retained[str, Track] = Retained(nics_of)
+        self.troubled = Index(nics_of)
+        """Paths that are not up, by NIC."""
         self.dead: set[str] = set()
         """Nodes whose probe is dead: silence says nothing of their paths."""
         self.ports = PortReports()
@@ -63,7 +65,13 @@ class PathHealth:
         if track is None:
             track = self.tracks[who] = Track()
         before = track.feed(given, now_ns, self._hold)
-        if track.state is State.UP and not (track.strikes or is_nic(who)):
+        if is_nic(who):
+            return before
+        if track.state is not State.UP:
+            self.troubled.add(who)
+            return before
+        self.troubled.discard(who)
+        if not track.strikes:
             self.tracks.pop(who)
         return before
 
@@ -99,10 +107,6 @@ class PathHealth:
         """The NIC's state; one whose port is reported to be down is not up, whatever events said."""
         state, port = self.state(nic), self.ports.get(nic)
         return State.SUSPECT if state is State.UP and port is not None and not port.good else state
-
-    def troubled(self, nic: str) -> set[str]:
-        """The NIC's paths that are not up."""
-        return {who for who in self.tracks.of(nic) if not is_nic(who) and self.state(who) is not State.UP}
 
     def port_good_for_ns(self, nic: str, now_ns: int) -> int:
         """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
@@ -164,6 +168,8 @@ class PathHealth:
     def forget(self, nic: str) -> None:
         """Forgets a NIC that has left the fleet for good."""
         self.tracks.forget(nic)
+        for path in [*self.troubled.of(nic)]:
+            self.troubled.discard(path)
 
     def forget_paths(self, paths: list[str]) -> None:
         """Forgets paths that left the fleet, or that a batch may number differently now."""
