@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import nats.errors
 import structlog
 
 from foliot import tracing
 from foliot.bus.lease import Lease, counted
+from foliot.bus.retry import BUS_ERRORS, heed_cancellation
 from foliot.node.shard import WHOLE, ShardSettings
 from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import SettingsError, load
@@ -24,7 +24,7 @@ from foliot_schemas import DelayBatch, Node, NodeHomes, NodePaths
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, HOMES, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable
 
     from foliot.bus.client import Bus
     from foliot.bus.lease import Count
@@ -37,7 +37,6 @@ log = structlog.get_logger()
 
 _TICK_S = 0.01
 _WRITE_AGAIN_S = 0.25
-_CANCEL_AGAIN_S = 0.5
 _AGAIN = 512
 """How many events and outcomes to take once more: those of a busy second, which takes some 50 ms."""
 
@@ -86,10 +85,14 @@ class Service:
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
         await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()
-        for remedy, most in self._core.clamped.items():
-            log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
+        for remedy, budget in self._core.decider.budgets.items():
+            if (most := self._core.decider.nodes_at_once(remedy)) < budget.nodes_at_once:
+                log.warning("remedy_budget_clamped", remedy=remedy, nodes_at_once=most)
         log.info("remediator_started", instance=durable, **msgspec.structs.asdict(self._shard))
-        await _together(self._lease.run(), self._tick(), self._write())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lease.run())
+            tasks.create_task(self._tick())
+            tasks.create_task(self._write())
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -113,10 +116,7 @@ class Service:
             self._observe(homes)
 
     async def _counts_anew(self, revision: int, seen: int) -> bool:
-        """Whether the bus has lost the count of leases since it gave the revision `seen`.
-
-        It is asked before a value with a lower revision is passed over.
-        """
+        """Whether the bus has lost the count of leases since it gave the revision `seen`."""
         before, self._count = self._count, await counted(self._bus) or self._count
         if self._count is None:
             return False
@@ -132,28 +132,27 @@ class Service:
         self._observe(message)
 
     def _observe(self, seen: Seen) -> None:
-        now_ns = self._clock.now_ns()
-        self._hold(now_ns)
-        self._act(self._core.observe(seen, now_ns), now_ns)
+        self._act(lambda now_ns: self._core.observe(seen, now_ns))
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            now_ns = self._clock.now_ns()
-            self._hold(now_ns)
-            self._act(self._core.tick(now_ns), now_ns)
+            self._act(self._core.tick)
 
     def _hold(self, now_ns: int) -> None:
         self._core.hold(self._lease.revision, now_ns, held_by_another=self._lease.held_by_another)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def _act(self, actions: list[Action], began_ns: int) -> None:
-        for part, reason, failures, _ in self._core.failures.news(began_ns):
+    def _act(self, decide: Callable[[int], list[Action]]) -> None:
+        now_ns = self._clock.now_ns()
+        self._hold(now_ns)
+        actions = decide(now_ns)
+        for part, reason, failures, _ in self._core.failures.news(now_ns):
             log.error("remedy_failed", remedy=part, reason=reason, failures=failures)
         for action in actions:
             if isinstance(action, Decision):
-                self._publish(action, began_ns)
+                self._publish(action, now_ns)
             else:
                 self._put(action)
 
@@ -195,33 +194,15 @@ class Service:
                     continue
                 try:
                     await self._bus.put(bucket, node, value)
-                except (nats.errors.Error, OSError, TimeoutError) as error:
+                except BUS_ERRORS as error:
                     log.warning(
                         "value_not_written", bucket=bucket.name, node=node, reason=str(error) or type(error).__name__
                     )
+                    heed_cancellation()
                     await asyncio.sleep(_WRITE_AGAIN_S)
                 else:
                     if values.get(node) is value:
                         del values[node]
-
-
-async def _together(*works: Coroutine[Any, Any, None]) -> None:
-    """Runs all until one fails or this is cancelled, and then ends all.
-
-    nats-py awaits its answers with `asyncio.wait_for`. Python 3.11's forgets a cancellation that comes in the same turn
-    as the answer. So what does not end is cancelled again.
-    """
-    tasks = {asyncio.ensure_future(work) for work in works}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        left = tasks
-        while left:
-            for task in left:
-                task.cancel()
-            _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
-    for task in done:
-        task.result()
 
 
 async def main() -> None:

@@ -6,8 +6,6 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from foliot_schemas import Placement
-
 Policy = Literal["off", "advise", "act"]
 
 
@@ -24,10 +22,6 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Rail that carries it."""
     entropy: int
     """Index of the UDP source port in `node.entropies`, from 0."""
-
-    def placement(self) -> Placement:
-        """The same as a placement of the node."""
-        return Placement(peer=self.peer, rail=self.rail, via=self.via, entropy=self.entropy)
 
 
 class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

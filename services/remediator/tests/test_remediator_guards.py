@@ -262,7 +262,7 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
 
 def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(world):
     """A node takes its rail back with all exceptions, or not yet."""
-    reroute, restore = world.core.losses.kinds
+    reroute, restore = world.core.remedies["losses"].kinds
     elsewhere = tuple(Placement(peer=f"node{each}", rail="rail0", via="rail1", entropy=0) for each in range(3))
     order = Restore(back=("rail0",), placements=elsewhere)
     assert restore.within(order, 3) == Restore(placements=elsewhere)
@@ -275,7 +275,7 @@ def test_what_nobody_has_permitted_is_not_done(world):
     """A kind of command without a policy of its own has that of no other."""
     orders = {"node0": Reroute(away=("rail0",))}
     request = DecisionRequest("replace-rank", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
-    decision, again = world.core.decider.decide(request, orders)
+    (decision,), again = world.core.decider.decide(request, orders)
     assert (decision.commands, [refusal.policy for refusal in decision.refusals], again) == ((), ["policy"], False)
 
 

@@ -119,9 +119,9 @@ def test_what_is_not_heard_for_long_is_looked_at_ever_more_seldom(world, monkeyp
     world.mute.add("node3.rail0")
     world.see(world.flap_event("node3.rail0", "up"))
     looked = []
-    is_good = world.core.losses._recovery._is_good_nic
+    is_good = world.core.remedies["losses"]._recovery._is_good_nic
     monkeypatch.setattr(
-        world.core.losses._recovery, "_is_good_nic", lambda *what: looked.append(what) or is_good(*what)
+        world.core.remedies["losses"]._recovery, "_is_good_nic", lambda *what: looked.append(what) or is_good(*what)
     )
     world.run(6.0)
     assert len(looked) > 5

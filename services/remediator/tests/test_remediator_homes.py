@@ -166,7 +166,7 @@ def test_homes_of_those_who_left_are_taken_back(world):
     world.see(world.homes["node0"])
     assert not world.core.homes._chosen
     assert not world.core.homes._unsaved
-    assert not world.core.homes._by_node
+    assert not world.core.homes._own._of
     assert not world.core.homes._revision
 
 
@@ -287,7 +287,7 @@ def test_a_home_that_nobody_has_gone_to_yet_is_no_loss(make_world, homes_first):
     for value in values if homes_first else reversed(values):
         world.see(value)
     world.core.hold(8, world.now_ns)
-    assert len(world.core.health.tracks) == 0
+    assert not [*world.core.health.tracks.values()]
     assert about(world.run(2.0)) == [("restore", "home/node0", CHOSEN)]
 
 
@@ -366,13 +366,13 @@ def test_homes_across_rails_are_found_by_their_ends_alone():
     chosen = {each: msgspec.structs.replace(way, via="rail1") for each, way in many(3, 2).items()}
     for destination, way in chosen.items():
         homes.choose(destination, way)
-    homes._across["node1"] = homes._across["node2"] = None
+    homes._across._of["node1"] = homes._across._of["node2"] = None
     assert homes.across("node0") == [each for each in chosen if each.node == "node0"]
     assert homes.across("peer1") == [each for each in chosen if each.peer == "peer1"]
-    homes._across = {node: ends for node, ends in homes._across.items() if ends}
+    homes._across._of = {node: ends for node, ends in homes._across._of.items() if ends}
     for destination in chosen:
         homes.choose(destination, None)
-    assert homes._across == {}
+    assert homes._across._of == {}
 
 
 def test_values_are_handed_out_in_slices():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from foliot.settings import SettingsError
+from foliot_remediator.core import remedies
 from foliot_remediator.core.actions import command_ledger, remedy
 from foliot_remediator.core.actions.guards import Budget
 from foliot_remediator.service import Service
@@ -112,7 +114,7 @@ def make_tuned(make_world, monkeypatch):
         world.tuning = made[-1]
         return world
 
-    monkeypatch.setattr(remedy, "_makers", dict(remedy._makers))
+    monkeypatch.setattr(remedy, "registered", dict(remedy.registered))
     remedy.register("tuning", make)
     return make_tuned
 
@@ -141,7 +143,7 @@ def test_what_it_spends_is_not_taken_from_failover(make_tuned):
     world = make_tuned(moves_per_minute=10)
     assert sum(each.action["count"] for number in range(3) for each in alive(world, number)) == 90
     assert [refusal.evidence["moves_per_minute"] for refusal in world.refusals] == [90]
-    assert world.core.losses.budget.moved(world.now_ns) == 0
+    assert world.core.remedies["losses"].budget.moved(world.now_ns) == 0
     assert len(world.flap("node3.rail0", "down")) == 4
 
 
@@ -182,15 +184,15 @@ def test_what_is_not_answered_is_asked_again_by_whose_it_is(make_tuned):
     assert {each.id for each in again} == {f"alive1/tuning/tune/{name}/7/2" for name in world.names}
 
 
-def test_a_budget_of_more_than_half_is_clamped_and_said(make_tuned):
-    """At the start, once."""
-    assert make_tuned(nodes_at_once=5).core.clamped == {"tuning": 2}
+def test_a_budget_of_more_than_half_is_clamped(make_tuned):
+    """Whatever its remedy says."""
+    assert make_tuned(nodes_at_once=5).core.decider.nodes_at_once("tuning") == 2
 
 
 @pytest.fixture
 def another(monkeypatch):
     """Registers one more remedy, of a name and a priority."""
-    monkeypatch.setattr(remedy, "_makers", dict(remedy._makers))
+    monkeypatch.setattr(remedy, "registered", dict(remedy.registered))
 
     def another(name, priority):
         def make(view):
@@ -203,11 +205,17 @@ def another(monkeypatch):
     return another
 
 
+def test_each_module_of_the_folder_is_a_remedy(make_world):
+    """Its own name is the module's, so that no list has to name it."""
+    modules = [module.name for module in pkgutil.iter_modules(remedies.__path__)]
+    assert modules == [*make_world().core.remedies]
+
+
 def test_remedies_go_by_priority_and_then_by_name(make_tuned, another):
     """Losses are first."""
     for name, priority in (("later", 2), ("zeal", 1), ("gain", 1)):
         another(name, priority)
-    assert [each.name for each in make_tuned().core.remedies] == ["losses", "gain", "tuning", "zeal", "later"]
+    assert [*make_tuned().core.remedies] == ["losses", "gain", "tuning", "zeal", "later"]
 
 
 @pytest.mark.parametrize("priority", [0, -1, 1.5, True, "first", None])

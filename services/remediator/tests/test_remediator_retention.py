@@ -9,6 +9,7 @@ import pytest
 
 from foliot.bus.recent_ids import RecentIds
 from foliot_remediator.core.actions.command_ledger import CommandLedger
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import State
 from foliot_schemas import Node
@@ -52,7 +53,7 @@ def names_in(thing: object, wanted: str, seen: set[int]) -> list[str]:
     elif isinstance(thing, types.MethodType):
         parts = [thing.__self__]
     else:
-        counted = {"_attempts", "_failures"} if isinstance(thing, CommandLedger) else set()
+        counted = {"_tried"} if isinstance(thing, CommandLedger) else set()
         slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
         names = {*getattr(thing, "__dict__", ()), *slots} - counted
         parts = [getattr(thing, name, None) for name in names]
@@ -75,7 +76,7 @@ def test_nothing_is_remembered_of_nodes_that_left(world):
             sizes.append(len(world.core.health.reports._heard_ns))
     assert any("gone" in refusal.who for refusal in world.refusals)
     assert any("gone" in command.node for command in world.commands)
-    world.core.losses.budget.moved(world.now_ns)  # what is older than a minute is let go when somebody asks
+    world.core.remedies["losses"].budget.moved(world.now_ns)  # what is older than a minute is let go when somebody asks
     assert names_in(world.core, "gone", set()) == []
     places = world.core.health.reports
     assert len(places._ids) == 4 * 3 * 2 * 4
@@ -155,14 +156,16 @@ def test_paths_between_nodes_that_exchange_nothing_have_no_place(world, peers):
 
 def test_a_memory_forgets_a_nic_with_its_paths():
     """And keeps those of other NICs, and no trace of what it let go."""
-    memory: Retained[int] = Retained()
+    memory: Retained[str, int] = Retained(nics_of)
     for number, who in enumerate(("a.r", "a.r>b.r#0", "b.r>a.r#0", "b.r>c.r#1", "c.r")):
         memory[who] = number
     memory["c.r"] = 7
-    assert memory.forget("a.r") == ["a.r", "a.r>b.r#0", "b.r>a.r#0"]
-    assert (len(memory), sorted(memory.values()), memory.get("a.r"), memory["c.r"]) == (2, [3, 7], None, 7)
-    assert memory.pop("b.r>c.r#1") == 3
-    assert memory.pop("b.r>c.r#1") is None
-    assert memory.forget("b.r") == []
-    assert memory.forget("c.r") == ["c.r"]
-    assert (len(memory), memory._of) == (0, {})
+    memory.forget("a.r")
+    assert (sorted(memory.values()), memory.get("a.r"), memory.get("c.r")) == ([3, 7], None, 7)
+    assert (memory.of("b.r"), memory.of("c.r")) == ({"b.r>c.r#1"}, {"b.r>c.r#1", "c.r"})
+    memory.pop("b.r>c.r#1")
+    memory.pop("b.r>c.r#1")
+    assert (memory.of("b.r"), memory.of("c.r")) == (set(), {"c.r"})
+    memory.forget("b.r")
+    memory.forget("c.r")
+    assert (memory._values, memory._keys._of) == ({}, {})

@@ -11,7 +11,7 @@ import pytest
 from foliot import tracing
 from foliot.bus import lease
 from foliot_remediator import service
-from foliot_remediator.core import losses
+from foliot_remediator.core.remedies import losses
 from foliot_schemas import Outcome
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, LEASES, OUTCOME, PATHS

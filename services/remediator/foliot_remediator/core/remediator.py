@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
+from foliot_remediator.core import remedies
 from foliot_remediator.core.actions.decision import Decider, Decision
-from foliot_remediator.core.actions.remedy import FleetView, Seen, registered
-from foliot_remediator.core.losses import Losses
+from foliot_remediator.core.actions.remedy import FleetView, Seen
 from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
 from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
-from foliot_remediator.core.state.routing_table import Cause, RoutingTable
+from foliot_remediator.core.state.routing_table import FIRST, Cause, RoutingTable
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 
 if TYPE_CHECKING:
@@ -56,25 +56,14 @@ class Remediator:
             settings, self.inventory, self.health, self.routing, selector, self.decider,
             self._armer.touch, self._armer.stir, self.assign_home,
         )  # fmt: skip
-        self.losses = Losses(view)
-        self.remedies: list[Remedy] = [self.losses, *registered(view)]
-        for remedy in self.remedies:
+        made = remedies.made(view)
+        for remedy in made:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
-        budgets = self.decider.budgets.items()
-        self.clamped = {
-            name: most for name, each in budgets if (most := self.decider.nodes_at_once(name)) < each.nodes_at_once
-        }
-        """Remedies whose budget has more nodes than they may command at once, and how many they may."""
-        self._by_name = {remedy.name: remedy for remedy in self.remedies}
+        self.remedies = {remedy.name: remedy for remedy in made}
         self.failures = ExtensionFailures()
-        """Failures of remedies of extensions."""
+        """Failures of all remedies but the first."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
-
-    @property
-    def lease(self) -> int:
-        """The revision of the lease that it holds; 0: it stands by."""
-        return self.decider.lease
 
     def hold(self, revision: int, now_ns: int, *, held_by_another: bool = False) -> None:
         """Takes (> 0) or loses (0) the lease. A process that stands by knows everything and issues nothing.
@@ -82,7 +71,7 @@ class Remediator:
         Parameters:
             held_by_another: whether another is known to hold it, who then speaks for itself.
         """
-        if revision != self.lease:
+        if revision != self.decider.lease:
             self._change_hands(revision, now_ns)
         if held_by_another:
             self.decider.lost_lease = False
@@ -118,8 +107,7 @@ class Remediator:
             case Outcome() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 sent = self.decider.ledger.settle(seen.command)
                 if sent is not None:
-                    settles = self._by_name[sent.remedy]
-                    return self._ask(settles, lambda remedy: remedy.settle(sent, seen, now_ns), now_ns)
+                    return self._ask(sent.remedy, lambda remedy: remedy.settle(sent, seen, now_ns), now_ns)
             case Node():
                 self._take_node(self._shard.narrow(seen), now_ns)
             case NodeHomes() if self.inventory.owns(seen.node):
@@ -132,15 +120,16 @@ class Remediator:
 
     def tick(self, now_ns: int) -> list[Action]:
         """Takes the passing of time, and renews backups."""
-        actions: list[Action] = []
         self._forget(now_ns)
-        overdue = self.decider.ledger.overdue(now_ns) if self.lease else []
-        actions += self._each(
+        lease = self.decider.lease
+        overdue = self.decider.ledger.overdue(now_ns) if lease else []
+        actions = self._each(
             lambda remedy: remedy.tick([sent for sent in overdue if sent.remedy == remedy.name], now_ns), now_ns
         )
-        if not self.lease:
-            return actions
-        return [*actions, *self._armer.write(self.lease, now_ns), *self.homes.due(self.lease, now_ns)]
+        if lease:
+            actions += self._armer.write(lease, now_ns)
+            actions += self.homes.due(lease, now_ns)
+        return actions
 
     def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> bool:
         """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
@@ -148,10 +137,10 @@ class Remediator:
         What is in force stays until it is taken home, as after a loss. A lost NIC or path is left whatever its
         traffic's home.
 
-        Returns False, and does nothing, if that is to be tried again. This is so while another holds the lease, or
-        while a thousand choices wait to be written. It is also so where the inventory does not have the node.
+        Returns False, and does nothing, while another holds the lease, while a thousand choices wait to be written, or
+        where the inventory does not have the node. That is to be tried again.
         """
-        if not (self.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
+        if not (self.decider.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
             return False
         self._rehome([destination], functools.partial(self.homes.choose, destination, way), cause)
         return True
@@ -178,14 +167,11 @@ class Remediator:
         if known is not None and (left := {nic.name for nic in known.nics} - self.inventory.nics.keys()):
             _, left_before = self._gone.pop(node.name, (0, set()))
             self._gone[node.name] = now_ns, left | left_before
-        if self.lease:  # who takes it over looks at all of them anyway
+        if self.decider.lease:  # who takes it over looks at all of them anyway
             self._armer.stir((*before, *self.inventory.neighbours(node.name), node.name))
 
     def _forget(self, now_ns: int) -> None:
-        """Forgets what befell nodes and NICs that left long enough ago.
-
-        The bus may lose its inventory, and have it again a moment later.
-        """
+        """Forgets what befell nodes and NICs that left long enough ago."""
         while self._gone:
             node, (at_ns, left) = next(iter(self._gone.items()))
             if now_ns - at_ns < _AWAY_NS:
@@ -196,15 +182,16 @@ class Remediator:
                 self.health.forget(nic)
             self._each(operator.methodcaller("forget", nics), now_ns)
             if node not in self.inventory.nodes:
-                if self.lease:
+                if self.decider.lease:
                     self.homes.leave(node)
                 self.homes.forget_revision(node)
                 self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
-        """Takes a value of the bucket, also before the node is known."""
-        learn = functools.partial(self.homes.learn, homes)
-        self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
+        """Takes a value of the bucket, also before the node is known, but none of an older lease than the last."""
+        if homes.lease_revision >= self.homes.revision(homes.node):
+            learn = functools.partial(self.homes.learn, homes)
+            self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
         if homes.node not in self.inventory.nodes and homes.node not in self._gone:
             self.homes.forget_revision(homes.node)
 
@@ -220,26 +207,23 @@ class Remediator:
         if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
-        if not self.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
+        if not self.decider.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
     def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
         """Lets every remedy speak."""
-        return [action for remedy in self.remedies for action in self._ask(remedy, ask, now_ns)]
+        return [action for name in self.remedies for action in self._ask(name, ask, now_ns)]
 
-    def _ask(self, remedy: Remedy, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
-        """Lets a remedy speak. If one of an extension fails, it is passed over and noted in `failures`: failover goes on."""
+    def _ask(self, name: str, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
+        """Lets a remedy speak. If another than the first fails, it is passed over and noted in `failures`: failover goes on."""
         try:
-            return self._done(ask(remedy) or ())
+            made = [*(ask(self.remedies[name]) or ())]
+            self._armer.touch(command.node for decision in made for command in decision.commands if not command.advice)
         except Exception as error:
-            if remedy is self.losses:
+            if name == FIRST:
                 raise
-            self.failures.note(remedy.name, error, now_ns)
+            self.failures.note(name, error, now_ns)
             return []
-
-    def _done(self, decisions: Iterable[Decision]) -> list[Action]:
-        made = [*decisions]
-        self._armer.touch(command.node for decision in made for command in decision.commands if not command.advice)
         return [*made]
 
 

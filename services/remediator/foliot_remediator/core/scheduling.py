@@ -50,8 +50,7 @@ class Round:
         node, looked_ns = next(iter(self._looked_ns.items()))
         if now_ns - looked_ns < self._interval_ns:
             return None
-        self._looked_ns[node] = now_ns
-        self._looked_ns.move_to_end(node)
+        self.wait(node, now_ns)
         return node
 
 
@@ -91,10 +90,6 @@ class DueQueue:
         self._due_ns: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
         """Times and names. Some have been given another time since."""
-
-    def __contains__(self, name: str) -> bool:
-        """Whether it is due some time."""
-        return name in self._due_ns
 
     def put(self, name: str, at_ns: int) -> None:
         """Names what is due at a time, and not at another one any more."""

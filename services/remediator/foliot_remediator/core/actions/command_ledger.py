@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.scheduling import DueQueue
 from foliot_remediator.core.state.routing_table import FIRST
@@ -13,9 +13,12 @@ from foliot_schemas.bounds import fitting
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
+    from foliot_remediator.core.actions.decision import DecisionRequest
     from foliot_remediator.core.state.routing_table import Cause
     from foliot_schemas import Order, Verb
 
+_DEADLINE_NS = 2_000_000_000
+"""After the event, nodes refuse the command."""
 _GRACE_NS = 3_000_000_000
 """How long an answer may come after its command's deadline. The command is not carried out any more by then. Its
 answer may still wait for confirmations, two seconds, and be on its way."""
@@ -29,21 +32,25 @@ _FORGIVEN_NS = 2 * _LONGEST_REST_NS
 """A failure of this long ago counts no more."""
 _MOST_DOUBLINGS = 8
 _REMEMBERED = 65_536
-"""Questions of each remedy whose attempts are counted."""
+"""Questions of each remedy of which it is known what became of them."""
 
 
 class Question(NamedTuple):
-    """A request to a node, made again and again until it is done."""
+    """A remedy's request to a node, made again and again until it is done."""
 
-    remedy: str
     event: str
     """The reason."""
     verb: Verb
     node: str
 
 
-_Value = TypeVar("_Value")
-_ByRemedy: TypeAlias = collections.defaultdict[str, collections.OrderedDict[Question, _Value]]
+@dataclass(slots=True)
+class _Tried:
+    """What became of a question so far."""
+
+    commands: int = 0
+    failures: int = 0
+    failed_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -61,10 +68,7 @@ class Sent:
 
 
 def scope_of(cause: Cause, remedy: str) -> str:
-    """The beginning of the ids of commands and refusals.
-
-    Two remedies may ask the same of a node because of one event. Ids of the first remedy do not name it.
-    """
+    """The beginning of the ids of commands and refusals: two remedies may ask the same because of one event."""
     return cause.event if remedy == FIRST else f"{cause.event}/{remedy}"
 
 
@@ -74,41 +78,36 @@ class CommandLedger:
     def __init__(self) -> None:
         self.sent: dict[str, Sent] = {}
         # By remedy, so that none makes those of another be forgotten: a number that is given twice is an answer that was given before.
-        self._attempts: _ByRemedy[int] = collections.defaultdict(collections.OrderedDict)
-        self._failures: _ByRemedy[tuple[int, int]] = collections.defaultdict(collections.OrderedDict)
-        self._unanswered: collections.Counter[str] = collections.Counter()
-        """Per node, its commands in `sent`."""
+        self._tried: collections.defaultdict[str, collections.OrderedDict[Question, _Tried]] = collections.defaultdict(
+            collections.OrderedDict
+        )
+        self.busy: collections.Counter[str] = collections.Counter()
+        """Per node with commands to answer, how many they are."""
         self._deadlines = DueQueue()
 
-    def advised(self, question: Question) -> bool:
-        """Whether the node was commanded so for this reason."""
-        return question in self._attempts[question.remedy]
-
-    def failures(self, question: Question, now_ns: int) -> int:
-        """How often the node refused, failed or did not answer lately."""
-        count, at_ns = self._failures[question.remedy].get(question, (0, 0))
-        return count if now_ns - at_ns < _FORGIVEN_NS else 0
-
-    def is_resting(self, question: Question, now_ns: int) -> bool:
-        """Whether the node failed as often as it may, or more, so lately that it had better not be asked again yet."""
-        over = self.failures(question, now_ns) - _ATTEMPTS
+    def is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
+        """Whether a node was advised so already, or failed as often as it may so lately that it is not asked again yet."""
+        tried = self._tried[request.remedy].get(Question(request.cause.event, request.verb, node))
+        if tried is None or advice:
+            return tried is not None
+        over = tried.failures - _ATTEMPTS
         if over < 0:
             return False
         rest_ns = min(_FIRST_REST_NS << min(over, _MOST_DOUBLINGS), _LONGEST_REST_NS)
-        return now_ns - self._failures[question.remedy][question][1] < rest_ns
+        return request.now_ns - tried.failed_ns < rest_ns
 
     def fail(self, sent: Sent, now_ns: int) -> int:
-        """Counts a failure, and returns how many there are."""
-        question = Question(sent.remedy, sent.cause.event, sent.command.verb, sent.command.node)
-        count = self.failures(question, now_ns) + 1
-        _remember(self._failures, question, (count, now_ns))
-        return count
+        """Counts that the node refused, failed or did not answer, and returns how often it did lately."""
+        tried = self._of(sent.remedy, Question(sent.cause.event, sent.command.verb, sent.command.node))
+        tried.failures = tried.failures + 1 if now_ns - tried.failed_ns < _FORGIVEN_NS else 1
+        tried.failed_ns = now_ns
+        return tried.failures
 
     def send(self, sent: Sent) -> None:
         """Notes a command that goes out, to be answered."""
         command = sent.command
         if command.id not in self.sent:
-            self._unanswered[command.node] += 1
+            self.busy[command.node] += 1
         self.sent[command.id] = sent
         self._deadlines.put(command.id, command.deadline_ns)
 
@@ -117,49 +116,36 @@ class CommandLedger:
         sent = self.sent.pop(command, None)
         if sent is not None:
             node = sent.command.node
-            self._unanswered[node] -= 1
-            if not self._unanswered[node]:
-                del self._unanswered[node]
+            self.busy[node] -= 1
+            if not self.busy[node]:
+                del self.busy[node]
         return sent
 
-    def write(
-        self, node: str, order: Order, cause: Cause, *, remedy: str,
-        issued_ns: int, deadline_ns: int, lease: int, advice: bool,
-    ) -> Command:  # fmt: skip
+    def write(self, request: DecisionRequest, node: str, order: Order, *, lease: int, advice: bool) -> Command:
         """The command that carries an order to a node.
 
-        Its id follows from cause, remedy, verb, node and the lease's revision. An agent answers a known id as it did
-        before, and it may have refused a former holder's. From the second attempt on, the id also has the number of the
-        attempt.
+        Its id follows from cause, remedy, verb, node, the lease's revision, and the number of a further attempt. An
+        agent answers a known id as it did before, and it may have refused a former holder's.
         """
-        verb = verb_of(order)
-        scope = scope_of(cause, remedy)
-        question = Question(remedy, cause.event, verb, node)
-        attempt = self._attempts[remedy].get(question, 0) + 1
-        _remember(self._attempts, question, attempt)
-        suffix = "" if attempt == 1 else f"/{attempt}"
+        verb, cause = verb_of(order), request.cause
+        tried = self._of(request.remedy, Question(cause.event, verb, node))
+        tried.commands += 1
+        suffix = "" if tried.commands == 1 else f"/{tried.commands}"
         return Command.of(
-            order, id=fitting(f"{scope}/{verb}/{node}/{lease}{suffix}"), node=node, cause=cause.event,
-            issued_ns=issued_ns, deadline_ns=deadline_ns, lease_revision=lease, advice=advice, fault=cause.fault,
+            order, id=fitting(f"{scope_of(cause, request.remedy)}/{verb}/{node}/{lease}{suffix}"), node=node,
+            cause=cause.event, fault=cause.fault, lease_revision=lease, advice=advice, issued_ns=request.now_ns,
+            # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
+            deadline_ns=min(request.base_ns, request.now_ns) + _DEADLINE_NS,
         )  # fmt: skip
-
-    @property
-    def busy(self) -> int:
-        """How many nodes have commands to answer."""
-        return len(self._unanswered)
-
-    def is_busy(self, node: str) -> bool:
-        """Whether a node has commands to answer."""
-        return node in self._unanswered
 
     def overdue(self, now_ns: int) -> list[Sent]:
         """Takes out the commands that will not be answered any more."""
         late = map(self.settle, self._deadlines.take(now_ns - _GRACE_NS - 1))
         return [sent for sent in late if sent is not None]
 
-
-def _remember(by_remedy: _ByRemedy[_Value], question: Question, value: _Value) -> None:
-    table = by_remedy[question.remedy]
-    table[question] = value
-    if len(table) > _REMEMBERED:
-        table.popitem(last=False)
+    def _of(self, remedy: str, question: Question) -> _Tried:
+        table = self._tried[remedy]
+        tried = table.setdefault(question, _Tried())
+        if len(table) > _REMEMBERED:
+            table.popitem(last=False)
+        return tried

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot_remediator.core.actions.command_ledger import CommandLedger, Question, Sent
-from foliot_remediator.core.actions.guards import Objection, Refusals, object_to_clocks
+from foliot.bus.recent_ids import RecentIds
+from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent
+from foliot_remediator.core.actions.guards import Objection, object_to_clocks, refusal
 from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from foliot_schemas import Order
     from foliot_schemas.event import Evidence
 
-_DEADLINE_NS = 2_000_000_000
-"""After the event, nodes refuse the command."""
+_REMEMBERED = 8_192
+"""Refusals remembered so as not to be repeated: half an hour of them at 300 events/s, one in 60 refused."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +69,8 @@ class Decider:
         self._clock_stale_ns = round(settings.clock_stale_s * 1e9)
         self._kinds: dict[str, ActionKind] = {}
         self._health = health
-        self._refusals: collections.defaultdict[str, Refusals] = collections.defaultdict(Refusals)
-        """By remedy."""
+        self._said: collections.defaultdict[str, RecentIds] = collections.defaultdict(lambda: RecentIds(_REMEMBERED))
+        """Refusals, by remedy."""
 
     def register(self, remedy: str, budget: Budget, kinds: Iterable[ActionKind]) -> None:
         """Takes a remedy's budget, and the verbs that it brings.
@@ -85,10 +86,7 @@ class Decider:
                 raise ValueError(f"the verb {kind.verb} has two kinds of action")
 
     def nodes_at_once(self, remedy: str) -> int:
-        """How many nodes may have commands to answer for this remedy to command one more.
-
-        Half is left to failover, whatever a budget says.
-        """
+        """How many nodes may have commands to answer for this remedy to command one more; half is left to failover."""
         most = self.budgets[remedy].nodes_at_once
         return most if remedy == FIRST else min(most, self._nodes_at_once // 2)
 
@@ -97,37 +95,31 @@ class Decider:
         """Whether refusals are to be said: a process that stands by is silent."""
         return bool(self.lease) or self.lost_lease
 
-    def refuse(self, request: DecisionRequest, *objections: Objection) -> Decision | None:
-        """The refusals, as far as they have not been said yet."""
+    def refuse(self, request: DecisionRequest, *objections: Objection) -> list[Decision]:
+        """A decision with the refusals that have not been said yet, if there are any."""
         return self._decision(request, (), objections)
 
     def decide(
         self, request: DecisionRequest, orders: Mapping[str, Order], *said: Objection
-    ) -> tuple[Decision | None, bool]:
-        """The decision on orders by node, and whether something is left to be tried again.
-
-        The decision is None if there is nothing to publish.
+    ) -> tuple[list[Decision], bool]:
+        """The decision on orders by node, if there is anything to publish, and whether something is left to be tried again.
 
         Parameters:
             said: objections that are published with it.
         """
-        objections = [*said]
         kind = self._kinds.get(request.verb)
-        policy = "off" if kind is None else kind.policy  # what nobody has permitted is not done
-        if orders and policy == "off":
-            objection = Objection(guard="policy", evidence={"policy": policy, "nodes": len(orders)})
-            return self.refuse(request, *objections, objection), False
-        commands: tuple[Command, ...] = ()
-        if kind is not None:
-            certain, corroboration = self._certain(request, kind, orders, advice=policy == "advise")
-            objections += corroboration
-            if policy == "act":
-                certain, over = self._within_budget(request, kind, certain)
-                objections += over
-            commands = tuple(
-                self._command(request, kind, node, order, advice=policy == "advise") for node, order in certain.items()
-            )
-        return self._decision(request, commands, objections), bool(objections)
+        if kind is None or kind.policy == "off":  # what nobody has permitted is not done
+            if not orders:
+                return self.refuse(request, *said), bool(said)
+            objection = Objection(guard="policy", evidence={"policy": "off", "nodes": len(orders)})
+            return self.refuse(request, *said, objection), False
+        advice = kind.policy == "advise"
+        allowed, objections = self._certain(request, kind, orders, advice=advice)
+        if not advice:
+            allowed, over = self._within_budget(request, kind, allowed)
+            objections += over
+        commands = tuple(self._command(request, kind, node, order, advice=advice) for node, order in allowed.items())
+        return self._decision(request, commands, [*said, *objections]), bool(said or objections)
 
     def revert(self, sent: Sent) -> None:
         """Makes beliefs what they were before, as the node did not do it."""
@@ -142,14 +134,8 @@ class Decider:
         """The orders without the nodes that cannot be commanded."""
         wanted = {node: order for node, order in orders.items() if kind.units(order)}
         stale, objections = object_to_clocks(wanted, self._health, self._clock_stale_ns, request.now_ns)
-        excluded = {*stale, *(node for node in wanted if self._is_done_with(request, node, advice=advice))}
+        excluded = {*stale, *(node for node in wanted if self.ledger.is_done_with(request, node, advice=advice))}
         return {node: order for node, order in wanted.items() if node not in excluded}, objections
-
-    def _is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
-        question = Question(request.remedy, request.cause.event, request.verb, node)
-        if advice:
-            return self.ledger.advised(question)
-        return self.ledger.is_resting(question, request.now_ns)
 
     def _within_budget(
         self, request: DecisionRequest, kind: ActionKind, orders: dict[str, Order]
@@ -163,10 +149,10 @@ class Decider:
         moves = sum(kind.units(order) for order in orders.values())
         room = budget.allowed(moves, now_ns, lost=lost, can_wait=kind.can_wait)
         taken: dict[str, Order] = {}
-        busy, most_busy = self.ledger.busy, self.nodes_at_once(request.remedy)
+        busy, most_busy = len(self.ledger.busy), self.nodes_at_once(request.remedy)
         spent = 0
         for node, order in orders.items():
-            busier = busy + (not self.ledger.is_busy(node))
+            busier = busy + (node not in self.ledger.busy)
             fitting = kind.within(order, room - spent)
             if busier > most_busy or fitting is None or not kind.units(fitting):
                 continue
@@ -180,18 +166,14 @@ class Decider:
                 "moves_now": spent,
             }
             objections.append(Objection(guard="moves-per-minute", evidence=evidence))
-        wanted = self.ledger.busy + sum(not self.ledger.is_busy(node) for node in orders)
+        wanted = len(self.ledger.busy) + sum(node not in self.ledger.busy for node in orders)
         if wanted > most_busy:
             evidence = {"nodes": wanted, "nodes_at_once": most_busy, "nodes_now": len(taken)}
             objections.append(Objection(guard="nodes-at-once", evidence=evidence))
         return taken, objections
 
     def _command(self, request: DecisionRequest, kind: ActionKind, node: str, order: Order, *, advice: bool) -> Command:
-        command = self.ledger.write(
-            node, order, request.cause, remedy=request.remedy, issued_ns=request.now_ns, lease=self.lease, advice=advice,
-            # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
-            deadline_ns=min(request.base_ns, request.now_ns) + _DEADLINE_NS,
-        )  # fmt: skip
+        command = self.ledger.write(request, node, order, lease=self.lease, advice=advice)
         if not advice:
             self.budgets[request.remedy].spend(kind.units(order), request.now_ns, lost=kind.lost(request.who))
             undo = kind.apply(node, order, request.cause)
@@ -201,12 +183,13 @@ class Decider:
 
     def _decision(
         self, request: DecisionRequest, commands: tuple[Command, ...], objections: Iterable[Objection]
-    ) -> Decision | None:
-        said = (self._refusals[request.remedy].say(objection, request) for objection in objections)
-        refusals = tuple(event for event in said if event is not None)
+    ) -> list[Decision]:
+        events = (refusal(objection, request) for objection in objections)
+        refusals = tuple(event for event in events if self._said[request.remedy].add(event.id))
         if not commands and not refusals:
-            return None
-        return Decision(
+            return []
+        decision = Decision(
             verb=request.verb, who=request.who, cause=request.cause.event, fault=request.cause.fault,
             commands=commands, refusals=refusals,
         )  # fmt: skip
+        return [decision]

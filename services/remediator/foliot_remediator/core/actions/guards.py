@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from foliot.bus.recent_ids import RecentIds
 from foliot_remediator.core.actions.command_ledger import scope_of
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
@@ -28,8 +27,6 @@ Guard = Literal[
 _WIDEST_BOUND_NS = 100_000_000
 """Widest bound of a clock that can tell a deadline: a twentieth of what commands have."""
 _MINUTE_NS = 60_000_000_000
-_REMEMBERED = 8_192
-"""Refusals remembered so as not to be repeated: half an hour of them at 300 events/s, one in 60 refused."""
 
 
 class Objection(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +106,7 @@ def object_to_nics(settings: RemediatorSettings, nics_away: int, nics: int) -> O
 def object_to_clocks(
     nodes: Collection[str], health: PathHealth, within_ns: int, now_ns: int
 ) -> tuple[Collection[str], list[Objection]]:
-    """The nodes whose clock is too uncertain for a deadline.
-
-    The objection to commanding them comes with them, if there are any.
-    """
+    """The nodes whose clock is too uncertain for a deadline, and the objection to commanding them."""
     bounds = {node: health.reports.bound_ns(node, now_ns, within_ns) for node in nodes}
     stale = [node for node, bound_ns in bounds.items() if not 0 <= bound_ns <= _WIDEST_BOUND_NS]
     if not stale:
@@ -122,19 +116,11 @@ def object_to_clocks(
     return stale, [Objection(guard="stale-clock", evidence=evidence)]
 
 
-class Refusals:
-    """Makes refusal events: one per cause, what is concerned, and guard, however often it is tried again."""
-
-    def __init__(self) -> None:
-        self._said = RecentIds(_REMEMBERED)
-
-    def say(self, objection: Objection, request: DecisionRequest) -> Event | None:
-        """The event, unless it was said before."""
-        verb, who, cause, now_ns = request.verb, request.who, request.cause, request.now_ns
-        identity = fitting(f"{scope_of(cause, request.remedy)}/refused/{objection.guard}/{verb}/{who}")
-        if not self._said.add(identity):
-            return None
-        return Event(
-            id=identity, kind="refusal", who=who, state="refused", at_ns=now_ns, since_ns=now_ns, fault=cause.fault,
-            cause=cause.event, policy=objection.guard, evidence={"verb": verb, **objection.evidence},
-        )  # fmt: skip
+def refusal(objection: Objection, request: DecisionRequest) -> Event:
+    """The event of a refusal: one per cause, what is concerned, and guard, however often it is tried again."""
+    verb, who, cause, now_ns = request.verb, request.who, request.cause, request.now_ns
+    return Event(
+        id=fitting(f"{scope_of(cause, request.remedy)}/refused/{objection.guard}/{verb}/{who}"),
+        kind="refusal", who=who, state="refused", at_ns=now_ns, since_ns=now_ns, fault=cause.fault,
+        cause=cause.event, policy=objection.guard, evidence={"verb": verb, **objection.evidence},
+    )  # fmt: skip

@@ -49,44 +49,30 @@ class FleetView:
     (`Remediator.assign_home`)."""
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
-        """Decides on a remedy's orders of one verb, by node, because of an event.
-
-        Nothing is decided while another holds the lease.
-        """
+        """Decides on a remedy's orders of one verb, by node, because of an event; not while another holds the lease."""
         if not orders or not self.decider.lease:
             return []
         verb, cause = verb_of(next(iter(orders.values()))), Cause(event.id, event.fault, remedy)
-        request = DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy)
-        decision, _ = self.decider.decide(request, orders)
-        return [] if decision is None else [decision]
+        return self.decider.decide(DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy), orders)[0]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks once more for what nobody answered.
-
-        It may have been done, and only what is taken to be in force will be taken back one day.
-        """
-        made: list[Decision | None] = []
+        """Asks again for what nobody answered: it may be done, and only what is believed in force is taken back."""
+        made: list[Decision] = []
         for sent in overdue:
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
-            made += [
-                self._fail(sent, "no answer", now_ns),
-                self.decider.decide(request, {sent.command.node: sent.order})[0],
-            ]
-        return [decision for decision in made if decision is not None]
+            made += self._fail(sent, "no answer", now_ns)
+            made += self.decider.decide(request, {sent.command.node: sent.order})[0]
+        return made
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
-        """Says what a node refused or failed to do, and no longer believes it to be in force.
-
-        It says nothing of what was done.
-        """
+        """Says what a node refused or failed to do, if it did, and no longer believes it to be in force."""
         if not is_refusal(outcome):
             return []
         self.decider.revert(sent)
-        refusal = self._fail(sent, outcome.reason or outcome.status, now_ns)
         self.touch((outcome.node,))  # what was written of it may have the way that it refused
-        return [] if refusal is None else [refusal]
+        return self._fail(sent, outcome.reason or outcome.status, now_ns)
 
-    def _fail(self, sent: Sent, reason: str, now_ns: int) -> Decision | None:
+    def _fail(self, sent: Sent, reason: str, now_ns: int) -> list[Decision]:
         command, failures = sent.command, self.decider.ledger.fail(sent, now_ns)
         request = DecisionRequest(command.verb, command.node, sent.cause, now_ns, now_ns, sent.remedy)
         evidence: Evidence = {"reason": reason, "command": command.id, "failures": failures}
@@ -112,10 +98,7 @@ class Remedy(Protocol):
         """Verbs that it brings. It may use those of other remedies."""
 
     def hold(self, now_ns: int) -> None:
-        """Notes that this process took the lease.
-
-        A process that stands by is told all, and what it decides is not published.
-        """
+        """Notes that this process took the lease. One that stands by is told all, and publishes nothing."""
 
     def observe(self, seen: Seen, news: Collection[str], now_ns: int) -> list[Decision]:
         """Takes a message that `FleetView` has taken already.
@@ -141,7 +124,8 @@ class Remedy(Protocol):
         """Forgets a node that has left the fleet for good."""
 
 
-_makers: dict[str, Callable[[FleetView], Remedy]] = {}
+registered: dict[str, Callable[[FleetView], Remedy]] = {}
+"""The function that makes it for a fleet, by a remedy's name."""
 
 
 def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
@@ -150,20 +134,5 @@ def register(name: str, make: Callable[[FleetView], Remedy]) -> None:
     Raises:
         ValueError: there is another of this name.
     """
-    if _makers.setdefault(name, make) is not make:
+    if registered.setdefault(name, make) is not make:
         raise ValueError(f"there is a remedy named {name} already")
-
-
-def registered(view: FleetView) -> list[Remedy]:
-    """The remedies that were registered, made for this fleet, in the order in which they are asked.
-
-    Raises:
-        ValueError: a priority is none.
-    """
-    made = [make(view) for make in _makers.values()]
-    for remedy in made:
-        priority = getattr(remedy, "priority", None)
-        if type(priority) is not int or priority < 1:
-            said = f"its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
-            raise ValueError(f"the remedy {remedy.name}: {said}")
-    return sorted(made, key=lambda remedy: (remedy.priority, remedy.name))

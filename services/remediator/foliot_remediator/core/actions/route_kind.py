@@ -1,7 +1,4 @@
-"""The verbs `reroute` and `restore`.
-
-Their orders send service addresses another way, and are then believed to be in force.
-"""
+"""The verbs `reroute` and `restore`: service addresses go another way, which is then believed to be in force."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
-from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.inventory import Destination, ends_of
+from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
 from foliot_schemas.orders import verb_of
@@ -27,53 +25,18 @@ if TYPE_CHECKING:
 _ORDERS: dict[str, type[Reroute | Restore]] = {"reroute": Reroute, "restore": Restore}
 
 
-class ToldWays:
-    """Times at which each node was last told which way to send what."""
-
-    def __init__(self) -> None:
-        self._told_ns: dict[str, dict[tuple[str, str], int]] = {}
-        """Per node, by peer and rail."""
-        self._about: dict[str, set[str]] = {}
-        """Per peer, the nodes that have been told a way to it."""
-
-    def told_ns(self, node: str, rail: str, peer: str = "") -> int:
-        """When the node was last told a way to a service address; 0: never.
-
-        Without a peer, it is when the node was last told to send a rail away or back.
-        """
-        return self._told_ns.get(node, {}).get((peer, rail), 0)
-
-    def take(self, command: Command, order: Reroute | Restore) -> None:
-        """Notes a command that goes out."""
-        told = [("", rail) for rail in (*order.away, *order.back)] + [(way.peer, way.rail) for way in order.placements]
-        told_ns = self._told_ns.setdefault(command.node, {})
-        for peer, rail in told:
-            told_ns[peer, rail] = command.issued_ns
-            if peer:
-                self._about.setdefault(peer, set()).add(command.node)
-
-    def forget(self, node: str) -> None:
-        """Forgets a node that has left the fleet for good."""
-        for peer, _ in self._told_ns.pop(node, {}):
-            self._about.get(peer, set()).discard(node)
-        for other in self._about.pop(node, ()):
-            told = self._told_ns[other]
-            for way in [way for way in told if way[0] == node]:
-                del told[way]
-
-
 class RouteKind:
     """One of the two verbs, see `ActionKind`.
 
     Of other classes of traffic it believes nothing: the remedy that orders those keeps what is in force.
     """
 
-    def __init__(self, order: type[Reroute | Restore], view: FleetView, told: ToldWays) -> None:
+    def __init__(self, order: type[Reroute | Restore], view: FleetView, told_ns: Retained[Destination, int]) -> None:
         self.verb = verb_of(order)
         self.policy: Policy = view.settings.reroute if order is Reroute else view.settings.restore
         self.can_wait = order is Restore
         self._settings, self._inventory, self._routing = view.settings, view.inventory, view.routing
-        self._told = told
+        self._told_ns = told_ns
 
     def units(self, order: Reroute | Restore) -> int:
         """The number of service addresses, or whole rails, that are sent another way."""
@@ -124,31 +87,26 @@ class RouteKind:
     def sent(self, command: Command, order: Reroute | Restore) -> None:
         """Notes when the node was told these ways: what it says of them later counts, what it said before does not."""
         if _is_ours(order):
-            self._told.take(command, order)
+            told = [("", rail) for rail in order.away + order.back] + [(way.peer, way.rail) for way in order.placements]
+            for peer, rail in told:
+                self._told_ns[Destination(command.node, peer, rail)] = command.issued_ns
 
 
 class RouteDecider:
     """Decides on plans of routes, and takes what nodes say of their own."""
 
     def __init__(self, view: FleetView) -> None:
-        self.told = ToldWays()
-        self.kinds = tuple(RouteKind(order, view, self.told) for order in _ORDERS.values())
+        self.told_ns: Retained[Destination, int] = Retained(ends_of)
+        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's."""
+        self.kinds = tuple(RouteKind(order, view, self.told_ns) for order in _ORDERS.values())
         self._decider, self._inventory, self._routing = view.decider, view.inventory, view.routing
 
-    @property
-    def lease(self) -> int:
-        """See `Decider.lease`."""
-        return self._decider.lease
-
-    def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[Decision | None, bool]:
+    def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[list[Decision], bool]:
         """See `Decider.decide`. Destinations for which nothing can be done make an objection as well."""
         objections = []
         if plan.stranded:
-            evidence: Evidence = {
-                "stranded": len(plan.stranded),
-                "destinations": plan.looked_at,
-                "node": plan.stranded[0].node,
-            }
+            first = plan.stranded[0].node
+            evidence: Evidence = {"stranded": len(plan.stranded), "destinations": plan.looked_at, "node": first}
             objections.append(Objection(guard="no-alternative", evidence=evidence))
         kind = _ORDERS[request.verb]
         return self._decider.decide(request, {node: part.order(kind) for node, part in plan.parts.items()}, *objections)
@@ -170,7 +128,7 @@ class RouteDecider:
         node, routing, cause = outcome.node, self._routing, Cause(outcome.id, outcome.fault)
 
         def stands(rail: str, peer: str = "") -> bool:
-            return outcome.started_ns > self.told.told_ns(node, rail, peer)
+            return outcome.started_ns > (self.told_ns.get(Destination(node, peer, rail)) or 0)
 
         rails, knows = self._inventory.rails(node), self._inventory.knows
         away, back = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.events.event_log import input_of
 from foliot_remediator.core.scheduling import DueQueue
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas.names import node_of, parse_path
@@ -108,14 +109,11 @@ class Corroboration:
 
     def __init__(self, health: PathHealth) -> None:
         self._health = health
-        self._open: Retained[Doubt] = Retained()
+        self._open: Retained[str, Doubt] = Retained(nics_of)
         self._due = DueQueue()
 
     def holds(self, event: Event, now_ns: int) -> bool:
-        """Whether something speaks against an event; it is looked at again then.
-
-        A doubt of the same NIC or path from before is over.
-        """
+        """Whether something speaks against an event, which is looked at again then. An earlier doubt is over."""
         self._open.pop(event.who)
         against = speaks_against(event, self._health, now_ns)
         if against is None:
@@ -134,10 +132,7 @@ class Corroboration:
         self._open.forget(nic)
 
     def look(self, now_ns: int) -> Iterator[tuple[Event, Evidence]]:
-        """Looks at the doubts whose turn it is.
-
-        Yields the losses to refuse, with evidence, and, without evidence, those that nothing speaks against any more.
-        """
+        """Losses whose turn it is: to be refused, with evidence; or without, as nothing speaks against them any more."""
         for who in self._due.take(now_ns):
             doubt = self._open.get(who)
             if doubt is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot.bus.recent_ids import RecentIds
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.core.state.state_machine import Input
@@ -38,10 +39,7 @@ INPUTS = {
 
 
 def input_of(event: Event) -> Input | None:
-    """The input that an event is to the table; None: none.
-
-    A NIC that is held back for flapping counts its losses by itself.
-    """
+    """The input that an event is to the table; None: none. A damped NIC counts its losses by itself."""
     given = INPUTS.get((event.kind, event.state))
     is_damped = given is Input.CARRIER_LOST and event.evidence.get("suppressed")
     return Input.DAMPED_LOSS if is_damped else given
@@ -54,15 +52,13 @@ class EventLog:
     """Remembers events by id, and the last one of each NIC or path."""
 
     def __init__(self) -> None:
-        self._last: Retained[Event] = Retained()
+        self._last: Retained[str, Event] = Retained(nics_of)
         self._seen = RecentIds(_SEEN)
 
     def is_old(self, event: Event) -> bool:
         """Whether it came before, or something newer did."""
         last = self._last.get(event.who)
-        if last is None:
-            return False
-        return event.id in self._seen or _is_overtaken(event, last)
+        return last is not None and (event.id in self._seen or _is_overtaken(event, last))
 
     def take(self, event: Event) -> None:
         """Remembers an event of a kind and state that `INPUTS` has."""
@@ -96,10 +92,7 @@ def _is_overtaken(event: Event, last: Event) -> bool:
 
 
 def _rose(event: Event, last: Event) -> int:
-    """By how much the count that both have rose; below 0: it fell.
-
-    0: it did not change, or they do not count the same.
-    """
+    """By how much the count of both rose; below 0: it fell; 0: it did neither, or they do not count the same."""
     name = _COUNTS[event.kind]
     count, before = int(event.number(name)), int(last.number(name))
     if event.kind == "path":

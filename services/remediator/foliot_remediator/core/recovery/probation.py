@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.scheduling import DueQueue
@@ -12,9 +13,7 @@ from foliot_remediator.core.state.state_machine import Input, State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_remediator.core.routing.path_selection import PathSelector
-    from foliot_remediator.core.state.inventory import Inventory
-    from foliot_remediator.core.state.path_health import PathHealth
+    from foliot_remediator.core.actions.remedy import FleetView
     from foliot_schemas import Event
 
 _GOOD_SHARE = 0.5
@@ -32,10 +31,8 @@ _LONGEST_DAMPING_NS = 86_400_000_000_000
 class Probation:
     """Watches NICs and paths on probation."""
 
-    def __init__(self, inventory: Inventory, health: PathHealth, selector: PathSelector) -> None:
-        self._inventory = inventory
-        self._health = health
-        self._selector = selector
+    def __init__(self, view: FleetView) -> None:
+        self._inventory, self._health, self._homes = view.inventory, view.health, view.selector.homes
         self._watched = DueQueue()
         self._reuse_at_ns: dict[str, int] = {}
 
@@ -45,8 +42,7 @@ class Probation:
 
     def watch(self, who: str, now_ns: int) -> None:
         """Watches a NIC or path that is on probation."""
-        if who not in self._watched:
-            self._watched.put(who, now_ns)
+        self._watched.put(who, now_ns)
 
     def forget(self, nic: str) -> None:
         """Forgets a NIC that has left the fleet for good. What of it is on probation is let go when its turn comes."""
@@ -60,11 +56,8 @@ class Probation:
             if track is None or track.state is not State.PROBATION:
                 continue
             ready_ns = max(track.due_ns, self._reuse_at_ns.get(who, 0))
-            if (
-                ready_ns <= now_ns
-                and self._is_known(who)
-                and (self._is_good_nic if is_nic(who) else self._is_good_path)(who, now_ns)
-            ):
+            is_good = self._is_good_nic if is_nic(who) else self._is_good_path
+            if ready_ns <= now_ns and self._is_known(who) and is_good(who, now_ns):
                 self._health.feed(who, Input.TIMER, now_ns)
                 found.append(who)
             else:
@@ -85,15 +78,9 @@ class Probation:
         A peer whose own NIC is down says nothing of this one. If all such peers are down, nobody can be asked and
         nothing stands against it. If nobody answers, that is a doubt.
         """
-        heard = unheard = unknown = 0
-        for path in self._paths_of(nic):
-            hearing = self._health.hearing(path, now_ns)
-            heard += hearing is LastHeard.HEALTHY
-            unheard += hearing is LastHeard.UNHEARD
-            unknown += hearing is LastHeard.UNKNOWN
-        if not heard + unheard:
-            return not unknown
-        return heard >= _GOOD_SHARE * (heard + unheard)
+        paths = collections.Counter(self._health.hearing(path, now_ns) for path in self._paths_of(nic))
+        judged = paths[LastHeard.HEALTHY] + paths[LastHeard.UNHEARD]
+        return paths[LastHeard.HEALTHY] >= _GOOD_SHARE * judged if judged else not paths[LastHeard.UNKNOWN]
 
     def _paths_of(self, nic: str) -> Iterator[str]:
         owner, rail = self._inventory.nics[nic]
@@ -102,7 +89,7 @@ class Probation:
                 continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
-                home = self._selector.homes.of(Destination(owner, peer, rail))
+                home = self._homes.of(Destination(owner, peer, rail))
                 entropy = home.entropy if home.via == rail else 0
                 yield f"{nic}>{other}#{entropy}"
                 yield f"{other}>{nic}#{entropy}"

@@ -1,4 +1,4 @@
-"""Judges what a new holder of the lease finds in force."""
+"""Judges what a new holder of the lease finds in force, by what is known of it."""
 
 from __future__ import annotations
 
@@ -9,60 +9,44 @@ from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
+    from foliot_remediator.core.actions.remedy import FleetView
     from foliot_remediator.core.events.event_log import EventLog
-    from foliot_remediator.core.routing.path_selection import PathSelector
-    from foliot_remediator.core.state.inventory import Destination, Inventory
-    from foliot_remediator.core.state.path_health import PathHealth
-    from foliot_remediator.core.state.routing_table import RoutingTable
 
 
-class Takeover:
-    """Judges what is in force by what is known of it."""
+def put_on_probation(view: FleetView, record: EventLog, now_ns: int) -> list[str]:
+    """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
 
-    def __init__(
-        self, inventory: Inventory, health: PathHealth, routing: RoutingTable, selector: PathSelector, record: EventLog
-    ) -> None:
-        self._inventory = inventory
-        self._health = health
-        self._routing = routing
-        self._selector = selector
-        self._record = record
+    Somebody had a reason, which this process has not seen. What waits for a home that was chosen is left alone.
 
-    def put_on_probation(self, now_ns: int) -> list[str]:
-        """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
+    A NIC waits, down, until its port is said to be good. A path whose NICs are good is taken to be speaking, and its
+    probation will show it.
+    """
+    routing, homes = view.routing, view.selector.homes
+    nics = [nic_name(node, rail) for node, rail in routing.away]
+    moved = [each for each in routing.moved if not routing.is_at_home(each)]
+    paths = [path_name(each.node, homes.of(each)) for each in moved if (each.node, each.rail) not in routing.away]
+    return [nic for nic in nics if _is_nic_coming_back(view, record, nic, now_ns)] + [
+        path for path in dict.fromkeys(paths) if _is_path_coming_back(view, path, now_ns)
+    ]
 
-        Somebody had a reason, which this process has not seen. What waits for a home that was chosen is left alone.
 
-        A NIC waits, down, until its port is said to be good. A path whose NICs are good is taken to be speaking, and
-        its probation will show it.
-        """
-        routing = self._routing
-        nics = [nic_name(node, rail) for node, rail in routing.away]
-        moved = [each for each in routing.moved if not routing.is_at_home(each)]
-        paths = [self._home(each) for each in moved if (each.node, each.rail) not in routing.away]
-        return [nic for nic in nics if self._is_nic_coming_back(nic, now_ns)] + [
-            path for path in dict.fromkeys(paths) if self._is_path_coming_back(path, now_ns)
-        ]
+def _is_nic_coming_back(view: FleetView, record: EventLog, nic: str, now_ns: int) -> bool:
+    health = view.health
+    if nic not in view.inventory.nics or health.nic_state(nic) not in {State.UP, State.SUSPECT}:
+        return False
+    health.feed(nic, Input.CARRIER_LOST, now_ns)
+    if not record.says_good(nic) and health.port_good_for_ns(nic, now_ns) < 0:
+        return False
+    health.feed(nic, Input.CARRIER_BACK, now_ns)
+    return True
 
-    def _is_nic_coming_back(self, nic: str, now_ns: int) -> bool:
-        health = self._health
-        if nic not in self._inventory.nics or health.nic_state(nic) not in {State.UP, State.SUSPECT}:
-            return False
-        health.feed(nic, Input.CARRIER_LOST, now_ns)
-        if not self._record.says_good(nic) and health.port_good_for_ns(nic, now_ns) < 0:
-            return False
-        health.feed(nic, Input.CARRIER_BACK, now_ns)
-        return True
 
-    def _is_path_coming_back(self, path: str, now_ns: int) -> bool:
-        health, known = self._health, self._inventory.path(path)
-        if known is None or health.state(path) is not State.UP:
-            return False
-        if any(health.nic_state(nic) is not State.UP for nic in (known.source, known.destination)):
-            return False
-        health.feed(path, Input.SILENT, now_ns)
-        health.feed(path, Input.SPEAKING, now_ns)
-        return True
-
-    def _home(self, destination: Destination) -> str:
-        return path_name(destination.node, self._selector.homes.of(destination))
+def _is_path_coming_back(view: FleetView, path: str, now_ns: int) -> bool:
+    health, known = view.health, view.inventory.path(path)
+    if known is None or health.state(path) is not State.UP:
+        return False
+    if any(health.nic_state(nic) is not State.UP for nic in (known.source, known.destination)):
+        return False
+    health.feed(path, Input.SILENT, now_ns)
+    health.feed(path, Input.SPEAKING, now_ns)
+    return True

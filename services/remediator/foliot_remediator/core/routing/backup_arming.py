@@ -124,17 +124,11 @@ class BackupArmer:
 
     def _arm(self, node: str, now_ns: int) -> None:
         """Renews the node's backups. One that stands is kept: a change would cost a route, and an armed move its way."""
-        armed = self._routing.backups.setdefault(node, {})
-        wanted: dict[tuple[str, str], Placement] = {}
-        for destination in self._inventory.destinations(node):
-            key = destination.peer, destination.rail
-            backup = self._backup(destination, armed.get(key), now_ns)
-            if backup is not None:
-                wanted[key] = backup
-        self._routing.backups[node] = wanted
+        backups = ((each, self._backup(each, now_ns)) for each in self._inventory.destinations(node))
+        self._routing.backups[node] = {(each.peer, each.rail): backup for each, backup in backups if backup is not None}
 
-    def _backup(self, destination: Destination, armed: Placement | None, now_ns: int) -> Placement | None:
-        node = destination.node
+    def _backup(self, destination: Destination, now_ns: int) -> Placement | None:
+        node, armed = destination.node, self._routing.backup(destination)
         if armed is not None:
             if (node, destination.rail) in self._routing.away:
                 return armed  # it carries the traffic; what to do when it is lost is not decided here

@@ -1,7 +1,4 @@
-"""The way that traffic takes when the present one is lost: the alternative, the detour, the backup to arm.
-
-All is pure and deterministic.
-"""
+"""The way that traffic takes when the present one is lost: the alternative, the detour, the backup to arm."""
 
 from __future__ import annotations
 
@@ -136,6 +133,5 @@ class PathSelector:
 
     def _troubled_siblings(self, node: str, way: Placement, present: str) -> int:
         """Paths that share a NIC with the way and are in trouble, besides the one to be left."""
-        troubled = self._health.troubled
-        siblings = troubled.get(nic_name(node, way.via), set()) | troubled.get(nic_name(way.peer, way.via), set())
-        return len(siblings - {present})
+        own, other = (self._health.troubled.of(nic_name(end, way.via)) for end in (node, way.peer))
+        return len({*own, *other} - {present})

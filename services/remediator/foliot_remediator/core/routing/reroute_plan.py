@@ -1,10 +1,8 @@
-"""Plans of the traffic that has to move when a NIC or path is lost, and back when it may be used again.
-
-All is pure: it plans, and decides nothing.
-"""
+"""Plans of the traffic that has to move when a NIC or path is lost, and back when it may be used again."""
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.retention import Retained
     from foliot_remediator.core.state.routing_table import Cause, RoutingTable
     from foliot_schemas import Placement, Reroute, Restore
-    from foliot_schemas.names import Path
 
 
 @dataclass(slots=True)
@@ -47,14 +44,12 @@ class NodeChanges:
 class ReroutePlan:
     """The changes that are wanted of each node, and the destinations for which nothing can be done."""
 
-    parts: dict[str, NodeChanges] = field(default_factory=dict)
+    parts: collections.defaultdict[str, NodeChanges] = field(
+        default_factory=lambda: collections.defaultdict(NodeChanges)
+    )
     stranded: list[Destination] = field(default_factory=list)
     looked_at: int = 0
     """Destinations on the lost NIC or path."""
-
-    def of(self, node: str) -> NodeChanges:
-        """The node's part."""
-        return self.parts.setdefault(node, NodeChanges())
 
     def move(self, destination: Destination, way: Placement | None) -> None:
         """Adds a move, or a destination without a way."""
@@ -62,7 +57,7 @@ class ReroutePlan:
         if way is None:
             self.stranded.append(destination)
         else:
-            self.of(destination.node).placements.append(way)
+            self.parts[destination.node].placements.append(way)
 
 
 class ReroutePlanner:
@@ -76,10 +71,7 @@ class ReroutePlanner:
 
     def leave(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """Everything that a lost NIC or path carries."""
-        if incident.is_nic:
-            return self._leave_nic(incident, now_ns)
-        path = self._inventory.path(incident.who)
-        return ReroutePlan() if path is None else self._leave_path(path, incident, now_ns)
+        return (self._leave_nic if incident.is_nic else self._leave_path)(incident, now_ns)
 
     def _leave_nic(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """Everything that a lost NIC carries, in both directions.
@@ -95,10 +87,10 @@ class ReroutePlanner:
         away = (owner, lost) in routing.away
         if not away and incident.by_rule and self._can_leave_by_rule(own, lost, now_ns):
             away = True
-            plan.of(owner).away.append(lost)
+            plan.parts[owner].away.append(lost)
             plan.looked_at += 1
         elif restate and away and routing.away[owner, lost].fault == cause.fault:
-            plan.of(owner).away.append(lost)
+            plan.parts[owner].away.append(lost)
         for destination in own:
             self._leave_own(plan, destination, (routing.backup(destination) if away else None), now_ns)
         for destination in self._others_over(owner, lost):
@@ -106,12 +98,14 @@ class ReroutePlanner:
             if present.via == lost:
                 self._around(plan, destination, present, now_ns)
             elif restate and self._was_moved_by(destination, lost, cause):
-                plan.of(destination.node).placements.append(present)
+                plan.parts[destination.node].placements.append(present)
         return plan
 
-    def _leave_path(self, path: Path, incident: Incident, now_ns: int) -> ReroutePlan:
+    def _leave_path(self, incident: Incident, now_ns: int) -> ReroutePlan:
         """The traffic that takes exactly this path, in its direction."""
-        plan = ReroutePlan()
+        plan, path = ReroutePlan(), self._inventory.path(incident.who)
+        if path is None:
+            return plan
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer) if self._inventory.owns(node) else ():
             destination = Destination(node, peer, rail)
@@ -125,15 +119,18 @@ class ReroutePlanner:
         """The traffic that a NIC or path carried before it was lost."""
         if who in self._inventory.nics:
             return self.use_nic(who, now_ns)
-        path = self._inventory.path(who)
-        return ReroutePlan() if path is None else self._use_path(path, now_ns)
+        plan = ReroutePlan()
+        for destination in self._at_home_on(who):
+            if (destination.node, destination.rail) not in self._routing.away:
+                self._home(plan, destination, now_ns)
+        return plan
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
         """The traffic that a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
         owner, rail = self._inventory.nics[nic]
         plan, routing = ReroutePlan(), self._routing
         if (owner, rail) in routing.away:
-            plan.of(owner).back.append(rail)
+            plan.parts[owner].back.append(rail)
             for peer in self._inventory.peers(owner, rail):
                 destination = Destination(owner, peer, rail)
                 home = self._selector.homes.of(destination)
@@ -145,21 +142,15 @@ class ReroutePlanner:
                 self._home(plan, destination, now_ns)
         return plan
 
-    def _use_path(self, path: Path, now_ns: int) -> ReroutePlan:
-        """The traffic that took this path before it was lost."""
-        plan = ReroutePlan()
-        for destination in self._at_home_on(path):
-            if (destination.node, destination.rail) not in self._routing.away:
-                self._home(plan, destination, now_ns)
-        return plan
-
     def cause_of(self, who: str) -> Cause | None:
         """The cause for which a path's traffic goes elsewhere, as far as a fault is known; None: it is not, or none does."""
-        path = self._inventory.path(who)
-        moved = [] if path is None else [self._routing.moved.get(each) for each in self._at_home_on(path)]
+        moved = [self._routing.moved.get(each) for each in self._at_home_on(who)]
         return next((cause for _, cause in filter(None, moved) if cause.fault), None)
 
-    def _at_home_on(self, path: Path) -> Iterator[Destination]:
+    def _at_home_on(self, who: str) -> Iterator[Destination]:
+        path = self._inventory.path(who)
+        if path is None:
+            return
         node, peer = self._inventory.nics[path.source][0], self._inventory.nics[path.destination][0]
         for rail in self._inventory.shared(node, peer):
             destination = Destination(node, peer, rail)
@@ -173,7 +164,7 @@ class ReroutePlanner:
             self._home(plans.setdefault(self._routing.moved[destination][1], ReroutePlan()), destination, now_ns)
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
-    def nearer(self, node: str, incidents: Retained[Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
+    def nearer(self, node: str, incidents: Retained[str, Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
         """Traffic of a node that a path's trouble sent from its own rail to another, where the own rail has a path heard since.
 
         In the first moments, such paths are seldom known but for those in use, which are probed often. The other rail
@@ -237,10 +228,8 @@ class ReroutePlanner:
             plan.move(destination, home)
 
     def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:
-        """Destinations that nodes of the shard may send across the NIC, besides its own node's on its own rail.
-
-        It does not look at the whole fleet.
-        """
+        """Destinations that nodes of the shard may send across the NIC, besides its own node's on its own rail."""
+        # Without a look at the whole fleet.
         found = {Destination(peer, owner, lost): None for peer in self._inventory.peers(owner, lost)}
         found |= {each: None for each in self._routing.touching(owner) if (each.node, each.rail) != (owner, lost)}
         found |= {each: None for each in self._selector.homes.across(owner) if (each.node, each.rail) != (owner, lost)}

@@ -6,7 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from foliot_remediator.core.scheduling import Round
-from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.inventory import Destination, ends_of
+from foliot_remediator.core.state.retention import Index
 from foliot_schemas import NodeHomes, Placement
 
 if TYPE_CHECKING:
@@ -38,20 +39,25 @@ class Homes:
         self._inventory = inventory
         self._hashed = settings.primary == "hash"
         self._configured = {
-            Destination(rule.node, rule.peer, rule.rail): rule.placement() for rule in settings.placements
+            Destination(rule.node, rule.peer, rule.rail): Placement(
+                peer=rule.peer, rail=rule.rail, via=rule.via, entropy=rule.entropy
+            )
+            for rule in settings.placements
         }
         self._chosen: dict[Destination, Placement] = {}
         """As the bucket tells."""
         self._unsaved: dict[Destination, Placement | None] = {}
         """Chosen since; None: the default again."""
-        self._by_node: dict[str, set[Destination]] = {}
+        self._own: Index[Destination] = Index(lambda destination: destination[:1])
+        """Both of these, by node."""
         self._revision: dict[str, int] = {}
         """By node, of the lease under which its value was written."""
-        self._across: dict[str, set[Destination]] = {}
-        """By either end, destinations whose home, chosen or configured, goes by another rail than their own."""
-        self._note(self._configured)
+        self._across = Index(ends_of)
+        """Destinations whose home, chosen or configured, goes by another rail than their own."""
         self._to_write: dict[str, None] = {}
         self._turns = Round(_REWRITE_NS)
+        """Nodes with choices."""
+        self._note(self._configured)
 
     def of(self, destination: Destination) -> Placement:
         """The home of a destination's traffic."""
@@ -80,9 +86,7 @@ class Homes:
         if self._choice(destination) != way:
             self._unsaved[destination] = way
             self._note((destination,))
-            self._by_node.setdefault(destination.node, set()).add(destination)
             self._to_write[destination.node] = None
-            self._turns.join(destination.node)
 
     def revision(self, node: str) -> int:
         """The revision of the lease under which the last value of a node was written; 0: none was told."""
@@ -94,46 +98,35 @@ class Homes:
 
     def forget_revision(self, node: str) -> None:
         """Forgets the number of a node that has left the fleet for good, unless it has choices still."""
-        if node not in self._by_node:
+        if not self._own.of(node):
             self._revision.pop(node, None)
 
     def nodes(self) -> list[str]:
         """Nodes with choices."""
-        return [*self._by_node]
+        return [*self._own]
 
     def changed_by(self, homes: NodeHomes) -> list[Destination]:
-        """The destinations whose home a value of the bucket may change.
-
-        There are none if it was written under an older lease than the last.
-        """
-        if homes.lease_revision < self.revision(homes.node):
-            return []
+        """The destinations whose home a value of the bucket may change."""
         told = {Destination(homes.node, way.peer, way.rail): way for way in homes.placements}
-        known = self._by_node.get(homes.node, set()).union(told)
+        known = {*self._own.of(homes.node), *told}
         return sorted(each for each in known if self._choice(each) != told.get(each))
 
     def learn(self, homes: NodeHomes) -> None:
-        """Takes a value of the bucket, unless it was written under an older lease than the last.
-
-        What was chosen since it was written still stands, and will be told by a later value.
-        """
+        """Takes a value of the bucket. What was chosen since it was written still stands, and will be told by a later value."""
         node = homes.node
-        if homes.lease_revision < self.revision(node):
-            return
         self._revision[node] = homes.lease_revision
         told = {Destination(node, way.peer, way.rail): way for way in homes.placements}
-        known = self._by_node.get(node, set()) | told.keys()
+        known = {*self._own.of(node), *told}
         for destination in known:
             self._chosen.pop(destination, None)
             if destination in self._unsaved and self._unsaved[destination] == told.get(destination):
                 del self._unsaved[destination]
         self._chosen.update(told)
         self._note(known)
-        self._keep(node, told.keys() | {each for each in known if each in self._unsaved})
 
     def across(self, node: str) -> list[Destination]:
         """Destinations that begin or end at a node and whose home goes by another rail than their own."""
-        return sorted(self._across.get(node, ()))
+        return sorted(self._across.of(node))
 
     def unsaved(self) -> list[Destination]:
         """The destinations whose choice is not in the bucket yet."""
@@ -142,12 +135,9 @@ class Homes:
     def lose_unsaved(self) -> None:
         """Forgets choices that are not in the bucket: another holds the lease."""
         lost = {*self._unsaved}
-        nodes = {destination.node for destination in lost}
         self._unsaved.clear()
-        self._note(lost)
         self._to_write.clear()
-        for node in nodes:
-            self._keep(node, {each for each in self._by_node.get(node, ()) if each in self._chosen})
+        self._note(lost)
 
     def due(self, lease: int, now_ns: int) -> Iterator[NodeHomes]:
         """Values to be written: of nodes with new choices, so many in a tick, and in turn of one with old ones."""
@@ -157,14 +147,14 @@ class Homes:
         while self._to_write and left > 0:
             node = next(iter(self._to_write))
             del self._to_write[node]
-            chosen = [self._choice(each) for each in sorted(self._by_node.get(node, ()))]
+            chosen = [self._choice(each) for each in sorted(self._own.of(node))]
             left -= len(chosen) + 1
             yield NodeHomes(node=node, lease_revision=lease, placements=tuple(way for way in chosen if way is not None))
             self._turns.wait(node, now_ns)
 
     def leave(self, node: str) -> None:
         """Takes back the choices of a node that has left the fleet for good. The value that says so is written as any other."""
-        for destination in [*self._by_node.get(node, ())]:
+        for destination in [*self._own.of(node)]:
             self.choose(destination, None)
 
     def _choice(self, destination: Destination) -> Placement | None:
@@ -173,24 +163,21 @@ class Homes:
         return self._chosen.get(destination)
 
     def _note(self, destinations: Iterable[Destination]) -> None:
+        """Sees to it that destinations whose choice changed are found."""
         for destination in destinations:
             way = self._choice(destination) or self._configured.get(destination)
-            for end in (destination.node, destination.peer):
-                if way is not None and way.via != destination.rail:
-                    self._across.setdefault(end, set()).add(destination)
-                elif end in self._across:
-                    self._across[end].discard(destination)
-                    if not self._across[end]:
-                        del self._across[end]
-
-    def _keep(self, node: str, destinations: set[Destination]) -> None:
-        if destinations:
-            self._by_node[node] = destinations
-            if node not in self._turns:
-                self._turns.join(node)
-        else:
-            self._by_node.pop(node, None)
-            self._turns.leave(node)
+            if way is not None and way.via != destination.rail:
+                self._across.add(destination)
+            else:
+                self._across.discard(destination)
+            if destination in self._chosen or destination in self._unsaved:
+                self._own.add(destination)
+                if destination.node not in self._turns:
+                    self._turns.join(destination.node)
+            else:
+                self._own.discard(destination)
+                if not self._own.of(destination.node):
+                    self._turns.leave(destination.node)
 
     def _is_possible(self, destination: Destination, way: Placement) -> bool:
         return way.entropy < self._inventory.entropies(destination.node, way.peer, way.via)

@@ -40,6 +40,11 @@ def nics_of(who: str) -> tuple[str, ...]:
     return tuple(end.partition("#")[0] for end in who.split(">"))
 
 
+def ends_of(destination: Destination) -> tuple[str, ...]:
+    """The nodes at the ends of a destination's traffic; one for a whole rail's, which has no peer."""
+    return destination[: 2 if destination.peer else 1]
+
+
 class Inventory:
     """The inventory, indexed. A path or destination exists between two peers that share its rail.
 
@@ -121,10 +126,7 @@ class Inventory:
                     yield Destination(node, peer, rail)
 
     def concerns(self, who: str) -> bool:
-        """Whether what befell this NIC, path or process has to be heard.
-
-        If it is unknown, the remediator that sees to a node of that name says so.
-        """
+        """Whether what befell this NIC, path or process is to be heard here. If it is unknown, the owner of its node says so."""
         nodes = [nic.partition("/")[0] if "/" in nic else node_of(nic) for nic in nics_of(who)]
         return any(map(self.owns, nodes)) or (len(nodes) == 1 and nodes[0] in self.nodes)
 

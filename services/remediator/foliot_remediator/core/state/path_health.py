@@ -9,7 +9,7 @@ from foliot_remediator.core.state.hold_down import HoldDown
 from foliot_remediator.core.state.inventory import is_nic, nics_of
 from foliot_remediator.core.state.path_reports import PathReports
 from foliot_remediator.core.state.port_reports import PortReports
-from foliot_remediator.core.state.retention import Retained
+from foliot_remediator.core.state.retention import Index, Retained
 from foliot_remediator.core.state.state_machine import Input, State, Track
 from foliot_schemas.names import node_of, parse_path
 
@@ -46,9 +46,9 @@ class PathHealth:
     """
 
     def __init__(self, settings: RemediatorSettings, inventory: Inventory) -> None:
-        self.tracks: Retained[Track] = Retained()
-        self.troubled: dict[str, set[str]] = {}
-        """Per NIC, its paths that are not up."""
+        self.tracks: Retained[str, Track] = Retained(nics_of)
+        self.troubled = Index(nics_of)
+        """Paths that are not up, by NIC."""
         self.dead: set[str] = set()
         """Nodes whose probe is dead: silence says nothing of their paths."""
         self.ports = PortReports()
@@ -68,21 +68,12 @@ class PathHealth:
         if is_nic(who):
             return before
         if track.state is not State.UP:
-            for nic in nics_of(who):
-                self.troubled.setdefault(nic, set()).add(who)
+            self.troubled.add(who)
             return before
-        self._is_well(who)
+        self.troubled.discard(who)
         if not track.strikes:
             self.tracks.pop(who)
         return before
-
-    def _is_well(self, path: str) -> None:
-        """Takes a path off the paths in trouble, if it is among them."""
-        for nic in nics_of(path):
-            paths = self.troubled.get(nic, set())
-            paths.discard(path)
-            if not paths:
-                self.troubled.pop(nic, None)
 
     def settle(self, who: str, at_ns: int) -> None:
         """Ends a probation that was over by this time: until then nobody said anything of the NIC or path, so it ended well."""
@@ -91,18 +82,14 @@ class PathHealth:
             self.feed(who, Input.TIMER, track.due_ns)
 
     def take_delays(self, batch: DelayBatch, now_ns: int) -> list[str]:
-        """Takes what a node heard; returns the paths that fell silent by its word.
-
-        Raises:
-            ValueError: the batch does not fit together.
-        """
-        changes = self.reports.take(batch, now_ns)
-        for path in changes.again:
+        """Takes what a node heard; returns the paths that fell silent by its word."""
+        fell, again = self.reports.take(batch, now_ns)
+        for path in again:
             if self.state(path) is State.SUSPECT:
                 self.feed(path, Input.SPEAKS_AGAIN, now_ns)
-        for path in changes.fell:
+        for path in fell:
             self.feed(path, Input.FELL_SILENT, now_ns)
-        return changes.fell
+        return fell
 
     # -- out: NICs and nodes ------------------------------------------------------------------------------------------
 
@@ -142,10 +129,7 @@ class PathHealth:
         return self.reports.is_reporting(node_of(parse_path(path).destination), now_ns)
 
     def is_unheard(self, path: str) -> bool:
-        """Whether the path's receiver says that it has heard nothing for longer than a healthy path is quiet.
-
-        Only time counts in which the sender's node reported.
-        """
+        """Whether the path's receiver says that it has heard nothing for longer than a healthy path is quiet."""
         return self.reports.unheard_ns(path) > _UNHEARD_NS
 
     def is_heard(self, path: str, now_ns: int) -> bool:
@@ -183,13 +167,13 @@ class PathHealth:
 
     def forget(self, nic: str) -> None:
         """Forgets a NIC that has left the fleet for good."""
-        for who in self.tracks.forget(nic):
-            self._is_well(who)
+        self.tracks.forget(nic)
+        for path in [*self.troubled.of(nic)]:
+            self.troubled.discard(path)
 
     def forget_paths(self, paths: list[str]) -> None:
         """Forgets paths that left the fleet, or that a batch may number differently now."""
         self.reports.forget_paths(paths)
-        self.reports.forget_batches()
         for path in paths:
             # The word that it fell silent is gone, so nobody would take it back.
             if self.state(path) is State.SUSPECT:

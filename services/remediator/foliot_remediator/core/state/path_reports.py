@@ -38,13 +38,6 @@ _ROOM = 1_024
 _FOREIGN = -1
 
 
-class ReportedChanges(NamedTuple):
-    """Paths that a batch says fell silent, and those that it shows to speak again."""
-
-    fell: list[str]
-    again: list[str]
-
-
 @dataclass(slots=True)
 class _Reporter:
     """A node's regular reports. Times are those at which they were true."""
@@ -53,10 +46,6 @@ class _Reporter:
     interval_ns: int
     unbroken_ns: int
     """Since when none was left out."""
-
-    def is_recent(self, now_ns: int) -> bool:
-        """Whether it reports."""
-        return now_ns - self.at_ns <= 2 * self.interval_ns + _MISSING_NS
 
 
 class _Fall(NamedTuple):
@@ -103,8 +92,10 @@ class PathReports:
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
-    def take(self, batch: DelayBatch, now_ns: int) -> ReportedChanges:
+    def take(self, batch: DelayBatch, now_ns: int) -> tuple[list[str], list[str]]:
         """Takes what a node heard, but only of paths of the fleet that end at it and concern the shard.
+
+        Returns the paths that it says fell silent, and those that it shows to speak again.
 
         Raises:
             ValueError: the batch does not fit together.
@@ -139,7 +130,7 @@ class PathReports:
             for row in (np.flatnonzero(ends_here & (witness == Witness.FELL_SILENT)) if changes else ())
             if self._fall(int(ids[row]), batch.paths[rows["path"][row]], batch.at_ns, said_ns, rows[row])
         ]
-        return ReportedChanges(fell, again)
+        return fell, again
 
     def _take_report(self, batch: DelayBatch, said_ns: int) -> None:
         self.newest_ns = max(self.newest_ns, said_ns)
@@ -187,12 +178,9 @@ class PathReports:
             fall = self._falls.get(int(ids[row]))
             if fall is not None and _is_later(fall, int(heard_ns[row]), int(sequence[row])):
                 again.append(fall.path)
-                self._drop_fall(int(ids[row]))
+                del self._falls[int(ids[row])]
+                self._has_fallen[ids[row]] = False
         return again
-
-    def _drop_fall(self, place: int) -> None:
-        self._falls.pop(place, None)
-        self._has_fallen[place] = False
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -208,7 +196,7 @@ class PathReports:
     def is_reporting(self, node: str, now_ns: int) -> bool:
         """Whether a node reports, as often as it does."""
         reporter = self._reporters.get(node)
-        return reporter is not None and reporter.is_recent(now_ns)
+        return reporter is not None and now_ns - reporter.at_ns <= 2 * reporter.interval_ns + _MISSING_NS
 
     def bound_ns(self, node: str, now_ns: int, within_ns: int) -> int:
         """The bound of a node's clock as it last said; -1 if unknown, or not said recently enough."""
@@ -238,8 +226,7 @@ class PathReports:
 
     def has_fallen(self, path: str) -> bool:
         """Whether its receiver's last word is that it fell silent."""
-        place = self._ids.get(path)
-        return place is not None and place in self._falls
+        return self._ids.get(path) in self._falls
 
     def lost(self, path: str) -> int:
         """The number of probes that the receiver missed in the last minute or two."""
@@ -255,17 +242,14 @@ class PathReports:
         self._offsets.forget(node)
 
     def forget_paths(self, paths: Iterable[str]) -> None:
-        """Forgets paths that left the fleet; what batches name is looked up anew after that (`forget_batches`)."""
+        """Forgets paths that left the fleet; what paths a batch names is looked up anew."""
+        self._reported.forget()
         for path in paths:
             place = self._ids.pop(path, None)
             if place is not None:
                 self._falls.pop(place, None)
                 blank(self, place)
                 self._free.append(place)
-
-    def forget_batches(self) -> None:
-        """The inventory has changed: what paths a batch names is looked up anew."""
-        self._reported.forget()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

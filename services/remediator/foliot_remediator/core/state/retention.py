@@ -1,66 +1,83 @@
-"""Values that belong to NICs and paths, and are forgotten with the NIC."""
+"""Values that belong to NICs or nodes, and are forgotten with them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from foliot_remediator.core.state.inventory import nics_of
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Retained(Generic[Value]):
-    """Values by the name of a NIC or path."""
+class Index(Generic[Key]):
+    """Keys by their parts, such as paths by NIC, or destinations by node."""
 
-    def __init__(self) -> None:
-        self._values: dict[str, Value] = {}
-        self._of: dict[str, set[str]] = {}
-        """Per NIC, the names that have it in them."""
+    def __init__(self, parts: Callable[[Key], Iterable[str]]) -> None:
+        self._parts = parts
+        self._of: dict[str, set[Key]] = {}
 
-    def __len__(self) -> int:
-        """The number of NICs and paths of which anything is remembered."""
-        return len(self._values)
+    def __iter__(self) -> Iterator[str]:
+        """All parts of the keys."""
+        return iter(self._of)
 
-    def __contains__(self, who: str) -> bool:
+    def of(self, part: str) -> Collection[Key]:
+        """The keys that have this part."""
+        return self._of.get(part, frozenset())
+
+    def add(self, key: Key) -> None:
+        """Adds a key."""
+        for part in self._parts(key):
+            self._of.setdefault(part, set()).add(key)
+
+    def discard(self, key: Key) -> None:
+        """Removes a key, if it is there."""
+        for part in self._parts(key):
+            keys = self._of.get(part, set())
+            keys.discard(key)
+            if not keys:
+                self._of.pop(part, None)
+
+
+class Retained(Generic[Key, Value]):
+    """Values by key. They are forgotten with a part of the key.
+
+    Parameters:
+        parts: the parts of a key.
+    """
+
+    def __init__(self, parts: Callable[[Key], Iterable[str]]) -> None:
+        self._values: dict[Key, Value] = {}
+        self._keys = Index(parts)
+
+    def __contains__(self, key: Key) -> bool:
         """Whether anything is remembered of it."""
-        return who in self._values
+        return key in self._values
 
-    def __getitem__(self, who: str) -> Value:
-        """The value of a NIC or path, which must have one."""
-        return self._values[who]
-
-    def __setitem__(self, who: str, value: Value) -> None:
+    def __setitem__(self, key: Key, value: Value) -> None:
         """Remembers something of it."""
-        if who not in self._values:
-            for nic in nics_of(who):
-                self._of.setdefault(nic, set()).add(who)
-        self._values[who] = value
+        self._keys.add(key)
+        self._values[key] = value
 
-    def get(self, who: str) -> Value | None:
-        """The value of a NIC or path, if there is one."""
-        return self._values.get(who)
+    def get(self, key: Key) -> Value | None:
+        """The value, if there is one."""
+        return self._values.get(key)
 
     def values(self) -> Iterator[Value]:
         """All values."""
         return iter(self._values.values())
 
-    def pop(self, who: str) -> Value | None:
-        """Removes and returns the value of a NIC or path."""
-        if who not in self._values:
-            return None
-        for nic in nics_of(who):
-            names = self._of[nic]
-            names.discard(who)
-            if not names:
-                del self._of[nic]
-        return self._values.pop(who)
+    def of(self, part: str) -> Collection[Key]:
+        """The keys with this part of which anything is remembered."""
+        return self._keys.of(part)
 
-    def forget(self, nic: str) -> list[str]:
-        """Forgets a NIC and the paths from and to it; returns the names of those of which anything was remembered."""
-        names = sorted(self._of.get(nic, ()))
-        for who in names:
-            self.pop(who)
-        return names
+    def pop(self, key: Key) -> None:
+        """Forgets a value."""
+        if self._values.pop(key, None) is not None:
+            self._keys.discard(key)
+
+    def forget(self, part: str) -> None:
+        """Forgets all values of keys with this part."""
+        for key in [*self.of(part)]:
+            self.pop(key)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.state.inventory import Destination, ends_of
+from foliot_remediator.core.state.retention import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from foliot_schemas import NodePaths, Placement
 
@@ -39,8 +40,8 @@ class RoutingTable:
         self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
         """Per node, by peer and rail."""
         self._home = home
-        self._touching: dict[str, set[Destination]] = {}
-        self._rails_away: dict[str, list[str]] = {}
+        self._moved_at = Index(ends_of)
+        self._away_at: Index[tuple[str, str]] = Index(lambda way: way[:1])
         self.away_by: collections.Counter[str] = collections.Counter()
         """How many rails are away, by the remedy that sent them."""
         self.strayed: dict[str, None] = {}
@@ -64,9 +65,9 @@ class RoutingTable:
         """The armed backup."""
         return self.backups.get(destination.node, {}).get((destination.peer, destination.rail))
 
-    def touching(self, node: str) -> Iterator[Destination]:
+    def touching(self, node: str) -> list[Destination]:
         """Moved destinations that begin or end at a node, in a stable order."""
-        return iter(sorted(self._touching.get(node, ())))
+        return sorted(self._moved_at.of(node))
 
     def leave(self, node: str, rail: str, cause: Cause) -> bool:
         """Sends a node's rail away by its backups; False: it was away before, and its cause stands."""
@@ -74,7 +75,7 @@ class RoutingTable:
             return False
         self.away[node, rail] = cause
         self.away_by[cause.remedy] += 1
-        self._rails_away.setdefault(node, []).append(rail)
+        self._away_at.add((node, rail))
         self.strayed[node] = None
         return True
 
@@ -84,15 +85,12 @@ class RoutingTable:
         if cause is None:
             return False
         self.away_by[cause.remedy] -= 1
-        rails = self._rails_away[node]
-        rails.remove(rail)
-        if not rails:
-            del self._rails_away[node]
+        self._away_at.discard((node, rail))
         return True
 
     def is_astray(self, node: str) -> bool:
         """Whether anything on the node does not go its home."""
-        return node in self._rails_away or any(each.node == node for each in self._touching.get(node, ()))
+        return bool(self._away_at.of(node)) or any(each.node == node for each in self._moved_at.of(node))
 
     def place(self, destination: Destination, way: Placement, cause: Cause) -> None:
         """Puts a way in force, as an agent does."""
@@ -108,29 +106,24 @@ class RoutingTable:
         )
 
     def is_at_home(self, destination: Destination) -> bool:
-        """Whether nothing has moved a destination's traffic.
-
-        It then takes its home, or what was its home until another was chosen.
-        """
+        """Whether nothing has moved a destination's traffic from its home, or from its former one."""
         moved = self.moved.get(destination)
         return moved is None or not moved[1].remedy
 
     def _put(self, destination: Destination, way: Placement, cause: Cause) -> None:
-        node, peer, _ = destination
         if way == self._home(destination):
-            if self.moved.pop(destination, None) is not None:
-                for end in (node, peer):
-                    self._untouch(end, destination)
+            self.moved.pop(destination, None)
+            self._moved_at.discard(destination)
         else:
             self.moved[destination] = way, cause
-            self.strayed[node] = None
-            for end in (node, peer):
-                self._touching.setdefault(end, set()).add(destination)
+            self.strayed[destination.node] = None
+            self._moved_at.add(destination)
 
     def adopt(self, paths: NodePaths, cause: Cause) -> None:
         """Takes over what another holder of the lease, or an earlier run, put in force on a node."""
-        for rail in set(self._rails_away.get(paths.node, ())).difference(paths.away):
-            self.come_back(paths.node, rail)
+        for node, rail in [*self._away_at.of(paths.node)]:
+            if rail not in paths.away:
+                self.come_back(node, rail)
         for rail in paths.away:
             self.leave(paths.node, rail, cause)
         self.backups[paths.node] = {(backup.peer, backup.rail): backup for backup in paths.backups}
@@ -141,21 +134,13 @@ class RoutingTable:
 
     def forget(self, node: str, peers: Iterable[str]) -> None:
         """Drops a node that has left the fleet."""
-        for destination in tuple(self._touching.pop(node, ())):
-            self.moved.pop(destination, None)
-            for end in (destination.node, destination.peer):
-                self._untouch(end, destination)
-        for rail in tuple(self._rails_away.get(node, ())):
-            self.come_back(node, rail)
+        for destination in self.touching(node):
+            del self.moved[destination]
+            self._moved_at.discard(destination)
+        for way in [*self._away_at.of(node)]:
+            self.come_back(*way)
         self.backups.pop(node, None)
         for peer in peers:
             armed = self.backups.get(peer, {})
             for key in [key for key in armed if key[0] == node]:
                 del armed[key]
-
-    def _untouch(self, end: str, destination: Destination) -> None:
-        touching = self._touching.get(end)
-        if touching is not None:
-            touching.discard(destination)
-            if not touching:
-                del self._touching[end]

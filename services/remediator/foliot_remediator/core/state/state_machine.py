@@ -105,8 +105,8 @@ class Track:
     def feed(self, given: Input, now_ns: int, hold: HoldDown) -> State:
         """Takes an input, and returns the state before it."""
         before, (after, effect) = self.state, TABLE[self.state][given]
-        if after is not State.UP:
-            self.strikes = self.standing(now_ns, hold)  # also on the way over SUSPECT, by which most losses come
+        if before is State.UP and after is not State.UP and now_ns - self.since_ns >= hold.forget_ns:
+            self.strikes = 0  # also on the way over SUSPECT, by which most losses come
         if effect is Effect.STRIKE:
             self.strikes += 1
         elif effect is Effect.HOLD:
@@ -114,8 +114,3 @@ class Track:
         if after is not before:
             self.state, self.since_ns = after, now_ns
         return before
-
-    def standing(self, now_ns: int, hold: HoldDown) -> int:
-        """The strikes that still count."""
-        long_good = self.state is State.UP and now_ns - self.since_ns >= hold.forget_ns
-        return 0 if long_good else self.strikes

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget, Objection
-from foliot_remediator.core.actions.remedy import is_refusal
+from foliot_remediator.core.actions.remedy import is_refusal, register
 from foliot_remediator.core.actions.route_kind import RouteDecider
 from foliot_remediator.core.events.corroboration import Corroboration
 from foliot_remediator.core.events.event_log import EventLog, input_of
 from foliot_remediator.core.recovery.probation import Probation
 from foliot_remediator.core.recovery.restore import Restorer
-from foliot_remediator.core.recovery.takeover import Takeover
+from foliot_remediator.core.recovery.takeover import put_on_probation
 from foliot_remediator.core.routing.reroute_plan import ReroutePlanner
 from foliot_remediator.core.scheduling import DueQueue
-from foliot_remediator.core.state.displaced import Displaced
 from foliot_remediator.core.state.incidents import Incident
+from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.routing_table import FIRST, Cause
 from foliot_remediator.core.state.state_machine import Input, State
@@ -53,27 +53,25 @@ class Losses:
 
     def __init__(self, view: FleetView) -> None:
         settings = view.settings
-        self.inventory, self.health, self.routing = view.inventory, view.health, view.routing
+        self.inventory, self.health = view.inventory, view.health
         self.budget = Budget(settings.moves_per_minute, settings.nodes_at_once)
         self._view = view
         self._decider = view.decider
         self._routes = RouteDecider(view)
         self.kinds = self._routes.kinds
         self._planner = ReroutePlanner(view.inventory, view.health, view.routing, view.selector)
-        self._recovery = Probation(view.inventory, view.health, view.selector)
-        self._incidents: Retained[Incident] = Retained()
+        self._recovery = Probation(view)
+        self._incidents: Retained[str, Incident] = Retained(nics_of)
         self._retries = DueQueue()
         """When to look at each incident again."""
         self._review_ns = round(settings.review_s * 1e9)
-        self._displaced = Displaced(view.routing, self._review_ns)
         self._record = EventLog()
-        self._restorer = Restorer(self._planner, self._routes, self._incidents, self._displaced)
+        self._restorer = Restorer(view, self._planner, self._routes, self._incidents)
         self._corroboration = Corroboration(view.health)
-        self._adoption = Takeover(view.inventory, view.health, view.routing, view.selector, self._record)
 
     def hold(self, now_ns: int) -> None:
         """Judges what is in force, and looks at every loss."""
-        for who in self._adoption.put_on_probation(now_ns):
+        for who in put_on_probation(self._view, self._record, now_ns):
             self._recovery.watch(who, now_ns)
         for incident in self._incidents.values():
             incident.restate = False  # what was done for it is known, by whomever it was
@@ -91,14 +89,14 @@ class Losses:
             case Outcome():
                 if self._routes.take_report(seen):
                     self._view.touch((seen.node,))
-                    self._displaced.moved_itself(seen.node, now_ns)
+                    self._restorer.put_off(seen.node, now_ns)
         return []
 
     def tick(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
         """Looks again at what was refused, and brings back what is good again."""
         made: list[Decision] = []
         for who in self._recovery.recovered(now_ns):
-            made += _made(self._restorer.use(who, self._cause(who), now_ns))
+            made += self._restorer.use(who, self._cause(who), now_ns)
         for event, against in self._corroboration.look(now_ns):
             if not self._is_known(event):
                 continue  # it has left the fleet meanwhile
@@ -112,8 +110,7 @@ class Losses:
             if incident := self._incidents.get(who):
                 made += self._leave(incident, now_ns, now_ns)
         made += self._view.ask_again(overdue, now_ns)
-        for decision in self._restorer.look(now_ns):
-            made += _made(decision)
+        made += self._restorer.look(now_ns)
         return made
 
     def settle(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
@@ -134,7 +131,7 @@ class Losses:
 
     def forget_node(self, node: str) -> None:
         """Forgets a node that has left the fleet for good."""
-        self._routes.told.forget(node)
+        self._routes.told_ns.forget(node)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -194,9 +191,7 @@ class Losses:
     def _leave(self, incident: Incident, base_ns: int, now_ns: int) -> list[Decision]:
         """Moves what a lost NIC or path carries, and sees to it that what could not be moved is looked at again."""
         if not self._decider.lease:
-            if self._decider.lost_lease:
-                return self._object("lease", incident.who, incident.cause, now_ns, {"held": self._decider.held})
-            return []
+            return self._object("lease", incident.who, incident.cause, now_ns, {"held": self._decider.held})
         plan = self._planner.leave(incident, now_ns)
         age_ns = now_ns - incident.at_ns
         if plan.looked_at and age_ns > _STALE_NS and not self.health.confirms(incident, now_ns):
@@ -206,10 +201,10 @@ class Losses:
         # What an observation has just confirmed is to be done within a deadline's time from now, however old its event is.
         base_ns = now_ns if age_ns > _STALE_NS else base_ns
         request = DecisionRequest("reroute", incident.who, incident.cause, base_ns, now_ns)
-        decision, unresolved = self._routes.decide(request, plan)
+        decisions, unresolved = self._routes.decide(request, plan)
         incident.restate = False
         self._retries.put(incident.who, now_ns + (_RETRY_NS if unresolved else self._review_ns))
-        return _made(decision)
+        return decisions
 
     # -- small change -------------------------------------------------------------------------------------------------
 
@@ -244,12 +239,11 @@ class Losses:
         if not self._decider.speaks:
             return []
         objection = Objection(guard=guard, evidence=evidence)
-        return _made(self._decider.refuse(DecisionRequest("reroute", who, cause, now_ns, now_ns), objection))
+        return self._decider.refuse(DecisionRequest("reroute", who, cause, now_ns, now_ns), objection)
 
 
 def _cause_of(event: Event) -> Cause:
     return Cause(event.id, event.fault)
 
 
-def _made(*decisions: Decision | None) -> list[Decision]:
-    return [decision for decision in decisions if decision is not None]
+register(FIRST, Losses)
