@@ -8,7 +8,7 @@ import pytest
 from foliot_lab.simulate.clocks.error_stats import errors
 from foliot_lab.simulate.clocks.oscillators import SECOND_NS, Crystal, Oscillators
 from foliot_lab.simulate.clocks.queueing import Fabric, Queues
-from foliot_lab.simulate.clocks.streams import Fleet, Probing, Stamping, Traffic, near_and_far, regular
+from foliot_lab.simulate.clocks.streams import Fleet, Probing, Stamping, Traffic, regular
 from foliot_sync.core.synchroniser import Synchroniser
 
 BURST_NS = 64 * 8_000 / 100
@@ -83,18 +83,6 @@ def test_in_a_mesh_all_have_as_many_neighbours():
     assert len(mesh.initiator) == 2 * len(links)
     assert set(np.bincount(np.array([*links]).ravel())) == {10}
     assert set(np.bincount(mesh.initiator)) == {10}
-
-
-def test_two_neighbours_are_under_the_same_leaf():
-    """The others are anywhere, and no pair is there twice."""
-    mesh = near_and_far(100, 16, Probing(neighbours=10, entropies=2), np.random.default_rng(4))
-    ends = list(zip(mesh.initiator.tolist(), mesh.responder.tolist(), strict=True))
-    links = {(min(pair), max(pair)) for pair in ends}
-    assert len(ends) == 2 * len(links)
-    near = np.array([pair for pair in links if pair[0] // 16 == pair[1] // 16])
-    assert np.bincount(near.ravel()).min() >= 2
-    assert 9 <= 2 * len(links) / 100 <= 10
-    assert (mesh.initiator != mesh.responder).all()
 
 
 @pytest.mark.parametrize("load", [0.0, 0.6])

@@ -21,7 +21,6 @@ from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
 from foliot_probe.core.packet import KINDS
 from foliot_probe.core.rate.adaptive_rate import Sight
 from foliot_probe.core.rate.delay_density import densities
-from foliot_probe.core.rate.round_trips import RoundTrips
 from foliot_schemas import DelayBatch, StampBatch
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ class Reporter:
         self._own, self._peers = References(rows), References(rows)
         self._states: dict[str, ClockState] = {}
         self._window = StampWindow(LAYERS)
-        self._trips = RoundTrips(rows)
         self._wanted_ns = np.maximum([LEAST_TOLERANCE_NS[kind] for kind in KINDS], settings.accuracy_ns)
         self._speechless = 0
         self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
@@ -76,8 +74,8 @@ class Reporter:
 
     def begin(self, rows: list[int]) -> None:
         """Streams have begun in these rows."""
-        for columns in (self._own, self._peers, self._trips):
-            columns.grow(len(self._engine.table))
+        for references in (self._own, self._peers):
+            references.grow(len(self._engine.table))
         for row in rows:
             ends = self._ends(row)
             self._own.set(row, self._states.get(ends.own_clock))
@@ -87,7 +85,6 @@ class Reporter:
         """The streams of these rows have ended."""
         for row in rows:
             self._window.forget(row)
-            self._trips.forget(row)
 
     def late(self, late_ns: int) -> None:
         """Note how much later than due a step of the probe came, or how long it took."""
@@ -154,8 +151,6 @@ class Reporter:
         meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
         ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
         probes = self._window.take()
-        if self._trips.take(probes, self._own, self._peers):
-            self._engine.demand.set_near(self._trips.near(self._engine.table.ends))
         density = densities(probes, meshed, self._own, self._peers)
         parts = self._window.close(probes, ends, self._engine.kinds(), tilt)
         return self._steps(density, parts, header)

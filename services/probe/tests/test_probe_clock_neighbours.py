@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from foliot_probe.core.rate.clock_neighbours import NEAR, NEIGHBOURS, Pair, neighbours, streams
+from foliot_probe.core.rate.clock_neighbours import NEIGHBOURS, Pair, neighbours, streams
 from foliot_probe.core.stream_table import StreamTable
 from foliot_schemas import Nic, Node
 
@@ -137,38 +137,3 @@ def test_four_streams_over_as_many_nics_as_there_are_measure_a_pair_and_both_end
     assert taken[0] == taken[1]
     assert len({rail for rail, _ in taken[0]}) == 4
     assert {entropy for _, entropy in taken[0]} == {0}
-
-
-def test_two_of_the_ten_are_near_where_any_are():
-    """Those that are lightest among the near; the others are the lightest of all."""
-    nodes = fleet(100)
-    lightest = neighbours(nodes[0], nodes[1:])
-    near = {Pair("node0", each.name) for each in nodes[1:] if Pair("node0", each.name) not in lightest}
-    taken = neighbours(nodes[0], nodes[1:], near)
-    assert len(taken & near) == NEAR
-    assert len(taken) in {len(lightest), len(lightest) + NEAR}  # those of the tree are taken in any case
-    assert len(taken & lightest) >= NEIGHBOURS - NEAR
-
-
-def test_where_all_are_near_the_mesh_is_what_it_was():
-    """As behind one switch."""
-    nodes = fleet(100)
-    all_near = {Pair("node0", each.name) for each in nodes[1:]}
-    assert neighbours(nodes[0], nodes[1:], all_near) == neighbours(nodes[0], nodes[1:])
-
-
-def test_a_mesh_with_near_clocks_is_connected_and_nearly_regular():
-    """Of each leaf of sixteen, nobody is near to more than a few."""
-    nodes = fleet(96)
-    taken = {}
-    for number, each in enumerate(nodes):
-        near = {Pair(each.name, nodes[other].name) for other in range(96) if other // 16 == number // 16}
-        others = [other for other in nodes if other is not each]
-        taken[each.name] = {pair.peer for pair in neighbours(each, others, near)}
-    degrees, parts = degrees_and_parts(taken)
-    assert parts == 1
-    assert degrees.min() >= NEIGHBOURS
-    assert degrees.mean() <= 1.35 * NEIGHBOURS
-    assert degrees.max() <= 2.5 * NEIGHBOURS
-    inside = [sum(int(other[4:]) // 16 == int(name[4:]) // 16 for other in others) for name, others in taken.items()]
-    assert min(inside) >= NEAR

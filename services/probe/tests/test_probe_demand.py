@@ -8,7 +8,7 @@ import pytest
 from foliot.clock import HostClock
 from foliot_probe.core.rate import demand
 from foliot_probe.core.rate.adaptive_rate import Sight
-from foliot_probe.core.rate.clock_neighbours import NEAR, Pair
+from foliot_probe.core.rate.clock_neighbours import Pair
 from foliot_probe.core.rate.delay_density import DelayDensity
 from foliot_probe.core.rate.demand import CODED_EVERY, Demand, Rate
 from foliot_probe.core.stream_table import StreamKey, StreamTable
@@ -189,15 +189,3 @@ def test_streams_outside_of_the_mesh_publish_no_stamps(pair, monkeypatch):
             told.append([stream.path for batch in reporter.stamps() if batch for stream in batch.streams])
     assert told[3:6] == [[]] * 3
     assert told[-1] == ["a.rail0>b.rail0#0"]
-
-
-def test_near_clocks_are_taken_into_the_mesh_as_soon_as_they_are_known():
-    """At the next choice of neighbours."""
-    wanted = Wanted(40)
-    wanted.rates()
-    before = {wanted.table.ends[row].key.peer for row in np.flatnonzero(wanted.demand.meshed)}
-    near = frozenset(Pair("a", f"p{number}") for number in range(40) if f"p{number}" not in before)
-    wanted.demand.set_near(near)
-    wanted.rates(25)
-    after = {wanted.table.ends[row].key.peer for row in np.flatnonzero(wanted.demand.meshed)}
-    assert len(after - before) == NEAR

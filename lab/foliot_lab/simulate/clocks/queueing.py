@@ -64,7 +64,6 @@ class Queues:
         self._fabric, self._random = fabric, random
         self.load = fabric.load
         """Mean share of every link's time, from the next slots on."""
-        self.nics_per_leaf = fabric.nics_per_leaf
         self.leaves = -(-nics // fabric.nics_per_leaf)
         self._up = self.leaves * fabric.spines
         self.links = 2 * self._up + nics

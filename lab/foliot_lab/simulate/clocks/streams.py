@@ -57,8 +57,6 @@ class Probing(msgspec.Struct, frozen=True, kw_only=True):
 
     neighbours: int = 10
     """Neighbours of each NIC. Of two neighbours one initiates."""
-    near: int = 2
-    """How many of these are under the same leaf, as probes choose them by their round trips."""
     entropies: int = 4
     """Streams between two neighbours."""
     rate_hz: float = 25.0
@@ -91,22 +89,6 @@ def regular(nodes: int, neighbours: int, entropies: int, random: np.random.Gener
     return Mesh(np.repeat(starts, entropies), np.repeat(ends, entropies), np.tile(np.arange(entropies), len(starts)))
 
 
-def near_and_far(nodes: int, per_leaf: int, probing: Probing, random: np.random.Generator) -> Mesh:
-    """A mesh that is regular but for the neighbours that are under the same leaf: there each is the next one's neighbour, in a ring."""
-    if nodes <= per_leaf or probing.near < 2:
-        return regular(nodes, probing.neighbours, probing.entropies, random)
-    far = regular(nodes, probing.neighbours - probing.near, 1, random)
-    pairs = dict.fromkeys(zip(far.initiator.tolist(), far.responder.tolist(), strict=True))
-    for step in range(1, probing.near // 2 + 1):
-        for first in range(0, nodes, per_leaf):
-            leaf = np.arange(first, min(first + per_leaf, nodes))
-            near = zip(leaf.tolist(), np.roll(leaf, -step).tolist(), strict=True)
-            pairs |= {pair: None for pair in near if pair[0] != pair[1] and pair[::-1] not in pairs}
-    starts, ends = np.array(sorted(pairs), np.intp).T
-    count = probing.entropies
-    return Mesh(np.repeat(starts, count), np.repeat(ends, count), np.tile(np.arange(count), len(starts)))
-
-
 class Sent(NamedTuple):
     """The probes of a window with their stamps, in one direction and the other."""
 
@@ -122,7 +104,7 @@ class Traffic:
         self, clocks: Oscillators, queues: Queues, probing: Probing, stamping: Stamping, random: np.random.Generator
     ) -> None:
         self.clocks, self.probing, self.stamping, self.nodes = clocks, probing, stamping, len(clocks)
-        self.mesh = mesh = near_and_far(self.nodes, queues.nics_per_leaf, probing, random)
+        self.mesh = mesh = regular(self.nodes, probing.neighbours, probing.entropies, random)
         self._queues, self._random = queues, random
         self.window_ns = round(probing.window_s * SECOND_NS)
         self.phase_ns = random.integers(0, self.window_ns // 10, self.nodes)

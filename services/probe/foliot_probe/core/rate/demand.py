@@ -69,7 +69,6 @@ class Demand:
         self._peers_ms = np.zeros(len(table), np.int64)
         self._met_ms = np.zeros(len(table), np.int64)
         self._pairs: frozenset[Pair] = frozenset()
-        self._near: frozenset[Pair] = frozenset()
         self.rows: dict[Pair, list[int]] = {}
         """The streams of each pair of clocks that this end measures."""
         self.sweep = self._ticks(1 / settings.sweep_hz)
@@ -90,11 +89,6 @@ class Demand:
         self._in_use = in_use
         self._changed = True
 
-    def set_near(self, near: frozenset[Pair]) -> None:
-        """Sets the clocks that are near the node's own ones, of which the mesh has some."""
-        self._stale |= near != self._near
-        self._near = near
-
     @property
     def meshed(self) -> NDArray[np.bool_]:
         """The streams that either end counts to the mesh."""
@@ -109,7 +103,7 @@ class Demand:
         """The rates that have changed since the last call, or may have. `peers_ms` is what the peers want, as `wish_ms`."""
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
-            self._pairs = neighbours(self._table.own, self._table.peers.values(), self._near)
+            self._pairs = neighbours(self._table.own, self._table.peers.values())
             self._changed = True
         if self._changed:
             self._choose()
