@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -69,7 +70,9 @@ class Decider:
         self._clock_stale_ns = round(settings.clock_stale_s * 1e9)
         self._kinds: dict[str, ActionKind] = {}
         self._health = health
-        self._said: collections.defaultdict[str, RecentIds] = collections.defaultdict(lambda: RecentIds(_REMEMBERED))
+        self._said: collections.defaultdict[str, RecentIds] = collections.defaultdict(
+            functools.partial(RecentIds, _REMEMBERED)
+        )
         """Refusals, by remedy."""
 
     def register(self, remedy: str, budget: Budget, kinds: Iterable[ActionKind]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.scheduling import Round
 from foliot_remediator.core.state.inventory import Destination, ends_of
-from foliot_remediator.core.state.retention import Index
+from foliot_remediator.core.state.retention import Index, node_alone
 from foliot_schemas import NodeHomes, Placement
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Homes:
         """As the bucket tells."""
         self._unsaved: dict[Destination, Placement | None] = {}
         """Chosen since; None: the default again."""
-        self._own: Index[Destination] = Index(lambda destination: destination[:1])
+        self._own: Index[Destination] = Index(node_alone)
         """Both of these, by node."""
         self._revision: dict[str, int] = {}
         """By node, of the lease under which its value was written."""

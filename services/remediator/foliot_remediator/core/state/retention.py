@@ -11,8 +11,13 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+def node_alone(key: tuple[str, ...]) -> tuple[str, ...]:
+    """The node that a key begins with, for an `Index` by nodes."""
+    return key[:1]
+
+
 class Index(Generic[Key]):
-    """Keys by their parts, such as paths by NIC, or destinations by node."""
+    """Keys by their parts, such as paths by NIC, or destinations by node. Simulations copy it, and so what tells the parts has a name."""
 
     def __init__(self, parts: Callable[[Key], Iterable[str]]) -> None:
         self._parts = parts

@@ -6,7 +6,7 @@ import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.state.inventory import Destination, ends_of
-from foliot_remediator.core.state.retention import Index
+from foliot_remediator.core.state.retention import Index, node_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +41,7 @@ class RoutingTable:
         """Per node, by peer and rail."""
         self._home = home
         self._moved_at = Index(ends_of)
-        self._away_at: Index[tuple[str, str]] = Index(lambda way: way[:1])
+        self._away_at: Index[tuple[str, str]] = Index(node_alone)
         self.away_by: collections.Counter[str] = collections.Counter()
         """How many rails are away, by the remedy that sent them."""
         self.strayed: dict[str, None] = {}
