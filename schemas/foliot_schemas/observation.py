@@ -311,7 +311,7 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
     at_ns: Time
     """When the kernel's message was read, reference time."""
     carrier: bool
-    """Whether the port was set up."""
+    """Whether a signal comes through the cable."""
     admin_up: bool
     """Whether the port is set up; false: somebody set it down on purpose."""
     carrier_down_count: KernelCount
