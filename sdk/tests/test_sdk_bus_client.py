@@ -220,7 +220,7 @@ async def test_a_bucket_in_memory_is_made_again_after_a_restart_of_the_server(na
     await other.watch(CLOCKS, lambda key, message: seen(message, key))
     await nats_server.kill()
     await nats_server.start()
-    async with asyncio.timeout(patience(20)):
+    async with asyncio.timeout(patience(60)):  # one lost request of a patient connection takes a third of it
         while True:
             try:
                 await one.put(CLOCKS, "node0", state)
