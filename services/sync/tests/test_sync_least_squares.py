@@ -121,7 +121,7 @@ def test_a_node_that_hangs_on_one_edge_of_a_large_mesh_is_as_doubtful_as_that(mo
     assert found.variance[61] == pytest.approx(found.variance[7] + 200, rel=0.05)
 
 
-@pytest.mark.parametrize("nodes", [4, 40])
+@pytest.mark.parametrize("nodes", [4, 40, 150])
 def test_a_part_that_hangs_on_next_to_nothing_is_as_doubtful_as_floats_can_say(nodes):
     """Its own pairs are so much better than the one to the rest that there is no difference between holding on to that and to nothing."""
     start, end = complete(nodes - 1)

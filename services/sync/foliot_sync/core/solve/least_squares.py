@@ -52,6 +52,7 @@ _MOST_STEPS = 1_000
 
 _MOST_PARTS = 500
 """Parts that are moved as wholes, at most: beyond that, their own equations take as long as all else."""
+
 _APART = 0.1
 """An edge with less of the weight of both its ends' heaviest ones joins two parts, and holds none together."""
 
@@ -218,7 +219,10 @@ class _System:
         # Where it has not arrived after so many steps, it is as near as floats get.
         while square > 0 and len(gains) < _MOST_STEPS:
             turned = matrix @ direction
-            length = square / float(direction @ turned)
+            steep = float(direction @ turned)
+            if not steep > 0:  # rounding is all that is left
+                break
+            length = square / steep
             value = value + length * direction
             residual = residual - length * turned
             gains.append(length * square)
