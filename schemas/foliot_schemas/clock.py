@@ -18,6 +18,15 @@ UtcDisagreement = Literal["none", "offset", "leap", "both"]
 """The part of UTC about which a host's kernel contradicts the published one: the `offset` from TAI, a `leap` second."""
 
 _SECOND_NS = 1_000_000_000
+_SAME_BOOT_NS = 2 * _SECOND_NS
+"""The limit to the change of CLOCK_REALTIME's distance from local time between two words of one boot. While a host
+runs, its discipline moves that distance by less than a second, and a leap second by one. A boot moves it by far
+more."""
+
+
+def same_boot(epoch_ns: int, former_ns: int) -> bool:
+    """Whether a host has run on since an earlier time, by CLOCK_REALTIME minus its local time now and then (0: not known)."""
+    return former_ns != 0 and abs(epoch_ns - former_ns) <= _SAME_BOOT_NS
 
 
 class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):

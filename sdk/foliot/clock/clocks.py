@@ -28,11 +28,6 @@ class Clock(Protocol):
         """Statistical bound of `now_ns`; -1 while it is not synchronised."""
 
 
-_SAME_BOOT_NS = 2_000_000_000
-"""The most by which CLOCK_REALTIME's distance from local time changes within seconds while a host runs: as sync has it, a discipline moves
-it by less than a second, and a leap second by one."""
-
-
 class Moment(NamedTuple):
     """The reference time and CLOCK_REALTIME of one moment."""
 
@@ -76,10 +71,12 @@ class HostClock:
         Sync knows of a boot once it has heard the host again. Until then it has only states of before, and they hold for 20 s. They
         are told by CLOCK_REALTIME: its distance from local time was another one. So it is for a window after the date was set.
         """
+        from foliot_schemas.clock import same_boot  # noqa: PLC0415 - a program that only wants the time need not load the contract
+
         is_taken = state.clock == self.name and (
             state.status not in {"synchronised", "holdover"}
             or state.epoch_ns == 0
-            or abs(self.epoch_ns() - state.epoch_ns) <= _SAME_BOOT_NS
+            or same_boot(self.epoch_ns(), state.epoch_ns)
         )
         if is_taken:
             self.state = state

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foliot_schemas.bounds import MOST_PPB
+from foliot_schemas.clock import same_boot
 from foliot_sync.core import arrays
 from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
@@ -17,7 +18,7 @@ from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.core.timescale.time_map import Seen, measured_ns
 from foliot_sync.core.track import kalman
 from foliot_sync.core.track.clock_records import ClockRecords
-from foliot_sync.core.track.reference_clock import crown, elect, first_by_name, hand_over, same_boot
+from foliot_sync.core.track.reference_clock import crown, elect, first_by_name, hand_over
 from foliot_sync.core.track.resume import former_run
 from foliot_sync.core.track.statistical_bound import grown_hard, promise
 from foliot_sync.core.track.status_machine import DISRUPTED, UNSYNCHRONISED

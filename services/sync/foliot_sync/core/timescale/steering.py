@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.clock import same_boot
 from foliot_sync.core.timescale.realtime_offsets import RealtimeOffsets
 from foliot_sync.core.timescale.smear import SmearWatch
 from foliot_sync.core.timescale.time_map import TimeMap, Told
 from foliot_sync.core.timescale.utc_phase import UtcPhase
 from foliot_sync.core.timescale.utc_seconds import KernelWord, UtcSeconds, believed
 from foliot_sync.core.track.kalman import local_at
-from foliot_sync.core.track.reference_clock import same_boot
 from foliot_sync.core.track.status_machine import BELIEVED
 from foliot_sync.settings import NANOSECONDS
 

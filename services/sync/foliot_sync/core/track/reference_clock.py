@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot_schemas.clock import same_boot
 from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.track.kalman import local_at, predict
 from foliot_sync.settings import NANOSECONDS
@@ -15,15 +16,6 @@ if TYPE_CHECKING:
 
     from foliot_sync.core.arrays import Mask
     from foliot_sync.core.track.kalman import ClockTracks
-
-RESUME_NS = 2 * NANOSECONDS
-"""The limit, in ns, to the change of CLOCK_REALTIME's distance from local time within which the knowledge of an earlier run still holds.
-While a host runs, its discipline moves that distance by less than a second, and a leap second by one. A boot moves it by far more."""
-
-
-def same_boot(epoch_ns: int, former_ns: int) -> bool:
-    """Whether a host has run on since an earlier time, by CLOCK_REALTIME minus its local time now and then (0: not known)."""
-    return former_ns != 0 and abs(epoch_ns - former_ns) <= RESUME_NS
 
 
 def elect(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.clock import same_boot
 from foliot_sync.core.track.clock_records import ClockRecords
 from foliot_sync.core.track.kalman import ClockTracks
-from foliot_sync.core.track.reference_clock import same_boot
 from foliot_sync.core.track.status_machine import BELIEVED, STATUSES
 
 if TYPE_CHECKING:
