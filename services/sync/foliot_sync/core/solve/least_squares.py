@@ -202,9 +202,9 @@ class _System:
         A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large it is (Saad,
         Iterative Methods for Sparse Linear Systems, 2003, 9.2).
 
-        Each step says by how much it has lessened the error, in the norm in which no value is further off than the whole, in its own
-        deviations (Strakos and Tichy, Electronic Transactions on Numerical Analysis 13, 2002). The residual would not do: where parts of
-        the mesh hang together by light edges, a part that is far off pulls at hardly anything.
+        Each step tells by how much it lessens the error. Its norm bounds every value's error in that value's own deviations (Strakos
+        and Tichy, Electronic Transactions on Numerical Analysis 13, 2002). The residual would not do. Where light edges join two parts of
+        the mesh, a part that is far off leaves hardly any.
         """
         scale = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
         matrix = self.matrix(weights, scale)
