@@ -258,16 +258,12 @@ class World:
         return self.act(self.core.observe(message, self.now_ns))
 
     def port(self, nic: str, *, good: bool) -> list:
-        """A port's report."""
-        return self.see(
-            PortState(
-                node=node_of(nic),
-                nic=nic,
-                at_ns=self.now_ns + self.ahead.get(node_of(nic), 0),
-                carrier=good,
-                admin_up=True,
-                carrier_down_count=self.downs.get(nic, 1),
-                carrier_up_count=1,
-                fault="boot",
-            )
-        )
+        """A port's report, now; returns the commands given."""
+        return self.see(self.port_word(nic, good=good))
+
+    def port_word(self, nic: str, *, good: bool) -> PortState:
+        """The report alone."""
+        return PortState(
+            node=node_of(nic), nic=nic, at_ns=self.now_ns + self.ahead.get(node_of(nic), 0), carrier=good, admin_up=True,
+            carrier_down_count=self.downs.get(nic, 1), carrier_up_count=1, fault="boot",
+        )  # fmt: skip

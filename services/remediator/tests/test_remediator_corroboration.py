@@ -382,10 +382,10 @@ def test_what_is_told_of_a_port_again_changes_nothing():
     ports = PortReports()
     history = [word(10, 1, carrier=False), word(20, 1, carrier=True), word(30, 2, carrier=False)]
     for now_ns, each in enumerate(history, 100):
-        ports.take(each, now_ns)
+        ports.take(each, now_ns, now_ns)
     since = ports.get("n.r")
     for each in history[:2]:
-        ports.take(each, 200)
+        ports.take(each, 200, 200)
     assert ports.get("n.r") is since
     assert (since.good, since.bad_said_ns) == (False, 30)
 
@@ -397,10 +397,10 @@ def test_a_port_that_is_good_again_says_when_it_was_not():
         PortChange(at_ns=each.at_ns, carrier=each.carrier, admin_up=True, carrier_down_count=1, carrier_up_count=1)
         for each in (lost, back)
     )
-    ports.take(word(10, 0, carrier=True), 10)
+    ports.take(word(10, 0, carrier=True), 10, 10)
     assert ports.get("n.r").bad_said_ns == 0
-    ports.take(msgspec.structs.replace(word(40, 1, carrier=True), changes=changes), 40)
-    ports.take(msgspec.structs.replace(word(50, 1, carrier=True), changes=changes), 50)
+    ports.take(msgspec.structs.replace(word(40, 1, carrier=True), changes=changes), 40, 40)
+    ports.take(msgspec.structs.replace(word(50, 1, carrier=True), changes=changes), 50, 50)
     port = ports.get("n.r")
     assert (port.good, port.since_ns, port.bad_said_ns) == (True, 40, 20)
 
@@ -413,16 +413,16 @@ def test_a_port_that_is_good_again_says_when_it_was_not():
 def test_what_is_new_of_a_port_counts(news):
     """Whatever the clock says."""
     ports = PortReports()
-    ports.take(word(30, 2, carrier=True), 100)
-    ports.take(news, 101)
+    ports.take(word(30, 2, carrier=True), 100, 100)
+    ports.take(news, 101, 101)
     assert not ports.get("n.r").good
 
 
 def test_a_port_that_only_says_what_is_older_is_believed_in_the_end():
     """The word before was dated into the future."""
     ports = PortReports()
-    ports.take(word(1_000 * SECOND, 2, carrier=True), 10 * SECOND)
-    ports.take(word(11 * SECOND, 2, carrier=False), 11 * SECOND)
+    ports.take(word(1_000 * SECOND, 2, carrier=True), 10 * SECOND, 10 * SECOND)
+    ports.take(word(11 * SECOND, 2, carrier=False), 11 * SECOND, 11 * SECOND)
     assert ports.get("n.r").good
-    ports.take(word(16 * SECOND, 2, carrier=False), 16 * SECOND)
+    ports.take(word(16 * SECOND, 2, carrier=False), 16 * SECOND, 16 * SECOND)
     assert not ports.get("n.r").good

@@ -6,6 +6,7 @@ import pytest
 
 from foliot.clock.message_dating import MinimumOffsets
 from foliot_remediator.core.state.path_health import LastHeard
+from foliot_remediator.core.state.state_machine import State
 
 PATH = "node0.rail0>node1.rail0#0"
 SECOND = 1_000_000_000
@@ -95,6 +96,30 @@ def test_the_first_report_of_a_synchronised_node_shows_how_late_it_is():
     """A process that starts reads what has waited, too. Of others nothing is known by then."""
     assert MinimumOffsets().learn("n", 1 * SECOND, 3 * SECOND, trusted=True) == 1 * SECOND
     assert MinimumOffsets().learn("n", 1 * SECOND, 3 * SECOND, trusted=False) == 3 * SECOND
+
+
+def test_a_ports_word_of_before_its_loss_does_not_say_that_the_loss_is_over(world):
+    """Two servers of the bus that did not hear each other kept it back. The loss came by another way, while nobody held the lease."""
+    nic = "node1.rail0"
+    world.core.hold(0, world.now_ns)
+    world.deaf.add("node1")
+    waited = []
+    for _ in range(2):
+        world.run(1.0)
+        waited.append(world.port_word(nic, good=True))
+    world.dead_nics.add(nic)
+    world.downs[nic] = 2
+    world.see(world.flap_event(nic, "down", 2))
+    lost = world.port_word(nic, good=False)
+    world.run(4.0)
+    world.deaf.clear()
+    world.hear()
+    for word in (*waited, lost):
+        world.see(word)
+    world.run(1.0)
+    world.core.hold(9, world.now_ns)
+    assert {command.node for command in world.run(1.0)} >= {"node0", "node2", "node3"}
+    assert world.core.health.state(nic) is State.DOWN
 
 
 def test_a_synchronised_clock_that_was_ahead_is_put_right_at_once():

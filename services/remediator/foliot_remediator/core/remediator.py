@@ -102,7 +102,7 @@ class Remediator:
             case DelayBatch() if seen.node in self.inventory.nodes:
                 news = self.health.take_delays(seen, now_ns)
             case PortState() if self.inventory.has_nic(seen.nic, seen.node):
-                self.health.ports.take(seen, now_ns)
+                self.health.take_port(seen, now_ns)
                 news = (seen.nic,)
             case Outcome() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 sent = self.decider.ledger.settle(seen.command)

@@ -35,7 +35,7 @@ def _is_nic_coming_back(view: FleetView, record: EventLog, nic: str, now_ns: int
     if nic not in view.inventory.nics or health.nic_state(nic) not in {State.UP, State.SUSPECT}:
         return False
     health.feed(nic, Input.CARRIER_LOST, now_ns)
-    if not record.says_good(nic) and health.port_good_for_ns(nic, now_ns) < 0:
+    if not record.says_good(nic) and health.said_good_ns(nic, 0) < 0:
         return False
     health.feed(nic, Input.CARRIER_BACK, now_ns)
     return True

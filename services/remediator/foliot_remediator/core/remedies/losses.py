@@ -212,8 +212,7 @@ class Losses:
         """Ports confirm events, and stand in for those that were missed."""
         if port.nic not in self.inventory.nics or self.health.state(port.nic) is not State.DOWN:
             return
-        down_ns = now_ns - self.health.since_ns(port.nic)
-        if min(self.health.port_good_for_ns(port.nic, now_ns), down_ns) >= _MISSED_NS:
+        if self.health.said_good_ns(port.nic, self.health.since_ns(port.nic)) >= _MISSED_NS:
             self.health.feed(port.nic, Input.CARRIER_BACK, now_ns)
             self._incidents.pop(port.nic)
             self._recovery.watch(port.nic, now_ns)

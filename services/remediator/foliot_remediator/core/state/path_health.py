@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.incidents import Incident
     from foliot_remediator.core.state.inventory import Inventory
     from foliot_remediator.settings import RemediatorSettings
-    from foliot_schemas import DelayBatch
+    from foliot_schemas import DelayBatch, PortState
 
 _UNHEARD_NS = 300_000_000
 """A path that was not heard for so long counts as unheard, if its receiver reports. It is more than a probe's
@@ -91,6 +91,10 @@ class PathHealth:
             self.feed(path, Input.FELL_SILENT, now_ns)
         return fell
 
+    def take_port(self, word: PortState, now_ns: int) -> None:
+        """Takes what a node says of a port."""
+        self.ports.take(word, self.reports.here_ns(word.node, word.at_ns, now_ns), now_ns)
+
     # -- out: NICs and nodes ------------------------------------------------------------------------------------------
 
     def state(self, who: str) -> State:
@@ -108,10 +112,10 @@ class PathHealth:
         state, port = self.state(nic), self.ports.get(nic)
         return State.SUSPECT if state is State.UP and port is not None and not port.good else state
 
-    def port_good_for_ns(self, nic: str, now_ns: int) -> int:
-        """For how long reports have said that the NIC's port is good; -1 if the last one did not, or there is none."""
+    def said_good_ns(self, nic: str, from_ns: int) -> int:
+        """For how long, from a time on, reports have said that the NIC's port is good; -1 if the last one did not, or there is none since."""
         port = self.ports.get(nic)
-        return now_ns - port.since_ns if port is not None and port.good else -1
+        return -1 if port is None else port.said_good_ns(from_ns)
 
     def read_to_ns(self, now_ns: int) -> int:
         """The time up to which this process has read what nodes say.
