@@ -90,7 +90,7 @@ class PathSilenceDetector:
             said_ns=event.at_ns, said_here_ns=0, bound_ns=-1, owed_ns=0, confirmed_ns=event.at_ns, confirmed_here_ns=0,
             sequence=int(event.number("last_heard_sequence")),
         )  # fmt: skip
-        self._silences[path_id] = _Silence(claim, event)
+        self._open(claim, event)
         table.silent[path_id] = True
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
@@ -225,8 +225,12 @@ class PathSilenceDetector:
             | {"silent_ms": (at_ns - claim.since_ns) / 1e6, "receiver_deaf": deaf},
             fault=fault,
         )
-        self._silences[claim.path_id] = _Silence(claim, event)
+        self._open(claim, event)
         return event
+
+    def _open(self, claim: Claim, event: Event) -> None:
+        self._silences[claim.path_id] = _Silence(claim, event)
+        self._inventory.paths.silences[claim.path_id] += 1
 
     def _let_speak(self, now_ns: int) -> list[Event]:
         events = []
