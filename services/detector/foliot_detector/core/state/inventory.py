@@ -181,6 +181,8 @@ class Inventory:
         """
         rows = batch.rows()
         self._note_interval(batch)
+        # Ports alone would not do: they are read in turn with reports, and so they may be ahead of a backlog of those.
+        self._offsets.learn(batch.node, batch.at_ns, now_ns)
         self._on_bus(batch.node, batch.at_ns, now_ns)
         at_here_ns = self.here_ns(batch.node, batch.at_ns, now_ns)
         self._note_listening(batch, at_here_ns)
@@ -243,7 +245,9 @@ class Inventory:
         return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
-        """A node's own time on the timeline, however late it came; what it dates into its future is now."""
+        """A node's own time on the timeline, however late it came. What it dates into its future is now, and so is all before its first report."""
+        if self._offsets.offset_ns(node) is None:
+            return max(now_ns, 1)
         return max(self._offsets.here_ns(node, at_ns, now_ns), 1)
 
     def siblings(self, path: Path) -> NDArray[np.intp]:
@@ -277,7 +281,6 @@ class Inventory:
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
         self._touched[node] = None
-        self._offsets.learn(node, at_ns, now_ns)
         here_ns = self.here_ns(node, at_ns, now_ns)
         self._note_return(node, here_ns, self.liveness.on_bus_ns(node) or None)
         self.liveness.speak(node, here_ns)
