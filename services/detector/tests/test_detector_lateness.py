@@ -62,6 +62,17 @@ def test_a_backlog_that_is_read_in_turn_is_no_clock_set_back(make_fleet, nodes):
     assert [(event.kind, event.who) for event in inventory.take()] == [("path", str(PATH))]
 
 
+def test_two_clocks_that_are_wrong_by_the_same_delay_no_verdict_of_others(make_fleet):
+    """Two hosts boot with the same date of an hour ahead; the path between two others is silent as soon as ever."""
+    inventory = make_fleet(nodes=5)
+    for name in ("node3", "node4"):
+        inventory.offset_ns[name] = 3_600_000 * MS
+    inventory.run(150)
+    inventory.cut.add(PATH)
+    inventory.run(320)
+    assert silences(inventory.take()) == [str(PATH)]
+
+
 def test_a_node_that_has_told_of_its_ports_alone_is_there(make_fleet, make_node, make_port):
     """However wrong its clock is: it is not missed before it reports."""
     inventory = make_fleet()
