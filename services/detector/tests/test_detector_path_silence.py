@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot_schemas import Witness
+from foliot_schemas import Node, Witness
 from foliot_schemas.names import Path, node_of
 
 PATH = Path("node0.rail0", "node1.rail0", 0)
@@ -221,6 +221,37 @@ def test_a_path_that_falls_silent_again_at_once_is_still_the_same_silence(make_f
     inventory.run(60)
     inventory.cut.add(PATH)
     inventory.run(500)
+
+    assert told(inventory.take()) == [silent(PATH)]
+
+
+@pytest.mark.parametrize("name", ["node0", "node1"])
+def test_a_silence_outlasts_that_its_node_leaves_for_a_moment(make_fleet, make_node, name):
+    """The remediator remembers it as well, and waits for its end."""
+    inventory = make_fleet()
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    (silence,) = inventory.take()
+    inventory.tell(Node(name=name, nics=()))
+    inventory.run(2_000)
+    inventory.cut.clear()
+    inventory.run(3_000)
+    inventory.tell(make_node(name))
+    inventory.run(2_000)
+
+    assert [(event.state, event.cause) for event in inventory.take()] == [("speaking", silence.id)]
+
+
+def test_a_silence_is_told_anew_where_its_node_was_away_for_long(make_fleet, make_node):
+    """Nobody remembers it."""
+    inventory = make_fleet(nodes=2)
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    assert told(inventory.take()) == [silent(PATH)]
+    inventory.tell(Node(name="node1", nics=()))
+    inventory.run(61_000)
+    inventory.tell(make_node("node1"))
+    inventory.run(2_000)
 
     assert told(inventory.take()) == [silent(PATH)]
 

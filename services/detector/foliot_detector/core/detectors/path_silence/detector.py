@@ -32,6 +32,9 @@ _MOST_DOUBLINGS = 8
 _AGAIN_NS = 1_000_000_000
 """A path that is heard so long after it was said to be silent speaks again, whatever its receiver's clock says. Two
 words of one moment never differ by so much on the timeline."""
+_AWAY_NS = 60_000_000_000
+"""How long the silence of a path is kept whose NICs have left the inventory, as the remediator keeps what befell them.
+Agents that restart, and a bus that lost its store, are back in a few seconds."""
 
 
 class _Word(NamedTuple):
@@ -61,6 +64,8 @@ class _Silence:
     """The word that said so."""
     fell_again: _Word = _NO_WORD
     """The word that it fell silent once more."""
+    left_ns: int = 0
+    """When, on the timeline, a NIC at its ends left the inventory; 0: both are there."""
 
     def is_heard_again(self, seen: Delays, row: np.void) -> bool:
         """Whether a row shows a probe heard after the path last fell silent."""
@@ -117,7 +122,7 @@ class PathSilenceDetector:
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the delays that a node reports, and news of the inventory."""
         if isinstance(seen, Node):
-            self._forget_unknown()
+            self._forget_unknown(now_ns)
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
         self._judge.note(seen, now_ns)
@@ -204,14 +209,16 @@ class PathSilenceDetector:
             self._spoken.discard(path_id)
             self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
 
-    def _forget_unknown(self) -> None:
-        """Lets go of paths whose NICs have left the inventory."""
+    def _forget_unknown(self, now_ns: int) -> None:
+        """Lets go of paths whose NICs have left the inventory: of claims at once, of what was said later."""
         for path_id, claim in [*self._waiting.claims.items()]:
             if not self._judge.is_known(claim):
                 self._waiting.remove(path_id)
                 self._inventory.paths.silent[path_id] = False
         for path_id, silence in [*self._silences.items()]:
-            if not self._judge.is_known(silence.claim):
+            is_known, left_ns = self._judge.is_known(silence.claim), silence.left_ns or now_ns
+            silence.left_ns = 0 if is_known else left_ns
+            if now_ns - left_ns > _AWAY_NS:
                 del self._silences[path_id]
                 self._spoken.discard(path_id)
                 self._inventory.paths.silent[path_id] = False
