@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from foliot_gateway.state.nic_condition import NicPaths
+from foliot_gateway.state.verdicts import Verdicts
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import node_of, parse_path
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_gateway.state.cardinality_limit import CardinalityLimit
+    from foliot_gateway.state.date import Date
+    from foliot_schemas import Event
     from foliot_schemas.names import Path
 
 PathState = Literal["unknown", "speaking", "lossy", "silent"]
@@ -29,7 +32,6 @@ _SPEAKING, _LOSSY, _SILENT = 1, 2, 3
 _Last = np.dtype(
     [
         ("state", "u1"),
-        ("judged_ns", "<i8"),
         ("sent", "<i8"),
         ("sent_at_ns", "<i8"),
         ("received", "<i8"),
@@ -40,7 +42,7 @@ _Last = np.dtype(
         ("heard_ns", "<i8"),
     ]
 )
-_SHOWN = (_Last.names or ())[2:]
+_SHOWN = (_Last.names or ())[1:]
 _FIRST_ROOM = 1_024
 _NO_ROOM = -1
 
@@ -81,6 +83,7 @@ class PathTable:
         self._last = np.zeros(_FIRST_ROOM, _Last)
         self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
         self._nics: dict[str, NicPaths] = {}
+        self._verdicts = Verdicts()
         self._bad: set[str] = set()
         """Paths that the detector says are silent or lossy. A receiver's word alone is a claim: it may be its own
         trouble."""
@@ -117,7 +120,7 @@ class PathTable:
         """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
         self._indices.clear()
 
-    def judge(self, path: str, state: str, at_ns: int) -> bool:
+    def judge(self, event: Event, date: Date) -> bool:
         """Takes the detector's verdict on a path, unless a later one is known; states that are not of paths are ignored.
 
         Returns whether the path is bad now and was not, or the other way round.
@@ -125,12 +128,11 @@ class PathTable:
         Raises:
             ValueError: it is no path.
         """
-        number = self._number(path)
-        if number == _NO_ROOM or state not in _STATES or at_ns < self._last["judged_ns"][number]:
+        number = self._number(event.who)
+        if number == _NO_ROOM or event.state not in _STATES or not self._verdicts.take(event, date):
             return False
-        self._last["state"][number] = _STATES.index(state)
-        self._last["judged_ns"][number] = at_ns
-        return self._count(path, bad=state in {"silent", "lossy"})
+        self._last["state"][number] = _STATES.index(event.state)
+        return self._count(event.who, bad=event.state in {"silent", "lossy"})
 
     def of(self, nic: str) -> NicPaths:
         """The counts of a NIC's paths."""
@@ -156,7 +158,7 @@ class PathTable:
                 yield self._view(path, parsed, in_force=path in in_force_of(node_of(parsed.source)))
 
     def _view(self, path: str, parsed: Path, *, in_force: bool) -> PathView:
-        state, _, *numbers = self._last[self._numbers[path]].item()
+        state, *numbers = self._last[self._numbers[path]].item()
         return PathView(
             path=path,
             **parsed._asdict(),
