@@ -174,6 +174,24 @@ def test_a_change_without_counters_keeps_the_last_ones():
     assert (only_nic(fleet).counters, only_nic(fleet).state) == ({"rx_packets": 7}, "down")
 
 
+@pytest.mark.parametrize("in_inventory", [True, False])
+def test_an_older_word_of_a_port_changes_nothing(in_inventory):
+    """It comes late. Where the clock was set back, earlier dates are those of newer words."""
+    now_ns = 10 * SECOND_NS
+    fleet = Fleet(lambda: now_ns)
+    if in_inventory:
+        fleet.fold_node("node3", node())
+    word = msgspec.structs.replace(port(carrier=False), at_ns=now_ns)
+    fleet.fold_port(word)
+    fleet.fold_port(msgspec.structs.replace(word, carrier=True, at_ns=9 * SECOND_NS))
+    assert only_nic(fleet).state == "down"
+
+    for tenth in range(5):
+        now_ns += SECOND_NS // 10
+        fleet.fold_port(msgspec.structs.replace(word, carrier=True, at_ns=5 * SECOND_NS + tenth * SECOND_NS // 10))
+    assert only_nic(fleet).state == "up"
+
+
 def test_a_nic_is_moved_when_the_remediator_wants_it_and_no_agent_spoke():
     """After a restart of the gateway with empty streams, the wanted state is the best there is."""
     fleet = Fleet()

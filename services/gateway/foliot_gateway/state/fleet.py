@@ -73,6 +73,7 @@ class Fleet:
         self._limit = CardinalityLimit()
         self._nodes, self._nics = self._limit.nodes, self._limit.nics
         self._ports: dict[str, PortState] = {}
+        self._port_dates: dict[str, Date] = {}
         self._ports_of: dict[str, set[str]] = {}
         """Per node, its NICs among those."""
         self._ways = RoutingView(self._limit)
@@ -105,7 +106,7 @@ class Fleet:
     def _forget(self, name: str, clocks: set[str]) -> None:
         """Forgets a node that has left, and its NICs' clocks: if it comes back, it begins anew."""
         for nic in self._ports_of.pop(name, set()):
-            del self._ports[nic]
+            del self._ports[nic], self._port_dates[nic]
             self._losing.pop(nic, None)
             self._verdicts.forget(nic)
         self._dead.pop(name, None)
@@ -117,16 +118,19 @@ class Fleet:
         self._touched |= self._ways.forget(name)
 
     def fold_port(self, port: PortState) -> None:
-        """Takes the state of a NIC's port. One sent at once on a change has no counters: the last ones stand."""
+        """Takes the state of a NIC's port, unless a later one is known. One sent at once on a change has no counters: the last ones stand."""
         known = self._ports.get(port.nic)
         if not self._limit.has_for(port.nic, self._ports) and port.nic not in self._nics:
             return
         self._offsets.learn(port.node, port.at_ns, self._now_ns())
+        date = self._date(port.node, port.at_ns)
+        if known is not None and date.is_before(self._port_dates[port.nic]):
+            return
         if known is not None and not port.counters:
             port = msgspec.structs.replace(port, counters=known.counters)
         if known is None or (known.carrier, known.admin_up) != (port.carrier, port.admin_up):
             self._touched.add(port.nic)
-        self._ports[port.nic] = port
+        self._ports[port.nic], self._port_dates[port.nic] = port, date
         self._ports_of.setdefault(port.node, set()).add(port.nic)
 
     def fold_delays(self, batch: DelayBatch) -> None:

@@ -32,6 +32,8 @@ _SPEAKING, _LOSSY, _SILENT = 1, 2, 3
 _Last = np.dtype(
     [
         ("state", "u1"),
+        # When, by the clock of the path's receiver, the detector said that it is bad; 0: it does not say so.
+        ("bad_ns", "<i8"),
         ("sent", "<i8"),
         ("sent_at_ns", "<i8"),
         ("received", "<i8"),
@@ -42,7 +44,7 @@ _Last = np.dtype(
         ("heard_ns", "<i8"),
     ]
 )
-_SHOWN = (_Last.names or ())[1:]
+_SHOWN = (_Last.names or ())[2:]
 _FIRST_ROOM = 1_024
 _NO_ROOM = -1
 
@@ -111,10 +113,12 @@ class PathTable:
         for column in ("least_ns", "median_ns", "p99_ns"):
             last[column][table[measured]] = rows[column][measured]
         heard = (witness == Witness.SPEAKS_AGAIN) | ((witness == Witness.DESTINATION) & measured)
-        # A lossy path speaks too: that it is no longer lossy, only the detector says.
-        heard &= last["state"][table] != _LOSSY
-        last["state"][table[heard]] = _SPEAKING
-        last["state"][table[witness == Witness.FELL_SILENT]] = _SILENT
+        # What was heard before the detector said that it is silent does not end the silence.
+        heard &= rows["last_ns"] > last["bad_ns"][table]
+        # A lossy path speaks and falls silent too: that it is no longer lossy, only the detector says.
+        lossy = last["state"][table] == _LOSSY
+        last["state"][table[heard & ~lossy]] = _SPEAKING
+        last["state"][table[(witness == Witness.FELL_SILENT) & ~lossy]] = _SILENT
 
     def look_up_anew(self) -> None:
         """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
@@ -131,8 +135,10 @@ class PathTable:
         number = self._number(event.who)
         if number == _NO_ROOM or event.state not in _STATES or not self._verdicts.take(event, date):
             return False
+        is_bad = event.state in {"silent", "lossy"}
         self._last["state"][number] = _STATES.index(event.state)
-        return self._count(event.who, bad=event.state in {"silent", "lossy"})
+        self._last["bad_ns"][number] = event.at_ns if is_bad else 0
+        return self._count(event.who, bad=is_bad)
 
     def of(self, nic: str) -> NicPaths:
         """The counts of a NIC's paths."""
@@ -158,7 +164,7 @@ class PathTable:
                 yield self._view(path, parsed, in_force=path in in_force_of(node_of(parsed.source)))
 
     def _view(self, path: str, parsed: Path, *, in_force: bool) -> PathView:
-        state, *numbers = self._last[self._numbers[path]].item()
+        state, _, *numbers = self._last[self._numbers[path]].item()
         return PathView(
             path=path,
             **parsed._asdict(),
