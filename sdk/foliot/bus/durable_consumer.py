@@ -53,7 +53,10 @@ class DurableConsumer:
         self._renewed = asyncio.Event()
 
     async def begin(self, again: int) -> None:
-        """Makes the consumer if there is none, without messages from before. If there was one, the stream's last `again` are taken once more."""
+        """Makes the consumer if there is none, without messages from before.
+
+        Its messages among the stream's last `again` numbers, up to the last one that was delivered to it, are taken once more.
+        """
         self._reads = bool(again)
         await self._bind(deliver_policy=api.DeliverPolicy.NEW)
         self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq
