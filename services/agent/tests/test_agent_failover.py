@@ -109,6 +109,20 @@ async def test_a_peer_that_has_left_for_long_is_forgotten(agents, following, mon
     assert remembers(one, "node2") == [True] * 4
 
 
+async def test_a_peer_of_the_last_run_stays_while_the_inventory_may_name_it_yet(agents, following, monkeypatch):
+    """The bus has lost its store, and every node says again that it is there. The one that does not leaves in the end."""
+    monkeypatch.setattr(following_module, "_FORGET_S", 0.0)
+    one, peer, _ = agents
+    answers = iter([False, True])
+    leaving = asyncio.create_task(following.leave_unnamed(lambda: next(answers)))
+    await asyncio.sleep(0)
+    assert set(one.peers) == {"node1", "node2"}
+    await following.on_node("node1", peer.layout.node)
+    await leaving
+    assert set(one.peers) == {"node1"}
+    assert {each for each, _ in one.actuator.routing.placements} == {"node1"}
+
+
 @pytest.mark.usefixtures("hasty")
 async def test_a_peer_that_has_left_is_told_nothing_any_more(agents):
     """It had not answered."""

@@ -85,6 +85,19 @@ class Reconciler:
                 # What the value said of this peer could not be done before it was known.
                 await self._follow(_without(self._paths, name), self._paths)
 
+    async def leave_unnamed(self, bus_connected: Callable[[], bool]) -> None:
+        """Leaves, as the bus is there a minute later, the peers of the last run that the inventory has not named by then.
+
+        A bus that has lost its store names nobody at first: every node says again that it is there.
+        """
+        while True:
+            await asyncio.sleep(_FORGET_S)
+            if bus_connected():
+                break
+        for name in tuple(self._peers):
+            if name not in self.told:
+                await self.on_node(name, None)
+
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable by every actuator."""
         await self.kernel.join(peer)
