@@ -375,6 +375,18 @@ async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
     assert agent.commands.fence.highest == 3
 
 
+async def test_an_older_lease_is_obeyed_where_the_count_has_not_come_as_far_as_the_highest(agents):
+    """The bus did not answer when that was heard. Then it lost its store: the highest was given by a count of before."""
+    agent, agent.leases = agents[0], None
+    away = {"away": ("rail0",)}
+    await agent.commands.on_command(command(agent, "c1", lease_revision=90, **away))
+    await agent.quiet()
+    for name, agent.leases in (("c2", Count(since_ns=2, last=95)), ("c3", Count(since_ns=2, last=5))):
+        await agent.commands.on_command(command(agent, name, lease_revision=3, **away))
+        await agent.quiet()
+    assert [outcome.status for outcome in agent.outcomes] == ["done", "refused", "already"]
+
+
 @pytest.mark.parametrize("leases", [None, Count(since_ns=2, last=2)], ids=["no answer", "never given"])
 async def test_an_older_lease_is_refused_where_the_bus_does_not_say_that_it_is_its_own(agents, leases):
     """It does not answer; or it counts anew, and has not got that far."""
