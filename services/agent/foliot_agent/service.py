@@ -151,7 +151,7 @@ class Agent:
             kernel=self._kernel,
             others=self._others,
             restart_cache=self._restart_cache,
-            fence=fence.passes,
+            fence=fence,
             policy=self._settings.policy,
             forget=self.failover.forget,
         )

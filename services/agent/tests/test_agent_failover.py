@@ -77,7 +77,7 @@ def follows(agent: Agent) -> Reconciler:
         move_queue=agent.move_queue,
         kernel=Joined(agent),
         restart_cache=agent.restart_cache,
-        fence=agent.commands.fence.passes,
+        fence=agent.commands.fence,
         policy="act",
         forget=agent.failover.forget,
     )
@@ -397,6 +397,18 @@ async def test_an_older_lease_is_refused_where_the_bus_does_not_say_that_it_is_i
     agent.leases = leases
     await agent.commands.on_command(command(agent, "c2", lease_revision=3, **away))
     assert [outcome.status for outcome in agent.outcomes] == ["done", "refused"]
+
+
+async def test_a_value_shuts_out_what_was_written_under_an_earlier_lease(agents, following):
+    """Though its lease has commanded nothing here yet. The earlier value comes late, and so does a command."""
+    agent = agents[0]
+    moved = Placement(peer="node1", rail="rail0", via="rail1", entropy=0)
+    await following.on_paths("node0", NodePaths(node="node0", lease_revision=9, placements=(moved,), backups=(moved,)))
+    await following.on_paths("node0", NodePaths(node="node0", lease_revision=5))
+    await agent.commands.on_command(command(agent, lease_revision=5, away=("rail0",)))
+    await agent.quiet()
+    assert (agent.via("node1"), set(agent.actuator.routing.backups.values())) == ("rail1", {moved})
+    assert agent.outcomes[0].status == "refused"
 
 
 async def test_who_has_not_noticed_that_the_bus_counts_anew_does_not_shut_out_who_has(agents):
