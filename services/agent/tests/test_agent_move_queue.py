@@ -14,7 +14,7 @@ from foliot_agent.core.desired_diff import Wanted
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.kernel.devices import NoKernel
-from foliot_schemas import Placement, Reroute
+from foliot_schemas import Placement, Reroute, Restore
 from patience import patience
 from virtual_clock import VirtualClock
 
@@ -32,6 +32,8 @@ class Slow(OverlayActuator):
     async def place(self, placement, *, ahead=False):
         """See `OverlayActuator`."""
         await self._message(f"place {placement.peer} {placement.rail} via {placement.via}")
+        if placement.peer in self.fails:
+            raise ActuatorError(f"no route to {placement.peer}")
         await super().place(placement, ahead=ahead)
 
     async def arm(self, backup):
@@ -157,6 +159,39 @@ async def test_a_backup_in_use_is_not_replaced_by_one_that_has_lost_a_nic(move_q
     await move_queue.flee("rail0")
     await move_queue.follow(Wanted(backups=(placed(1, via="rail0"), *BACKUPS[1:])), act=True)
     assert move_queue.routing.way(("node1", "rail0")) == placed(1)
+
+
+@pytest.fixture
+def lost_by_peers(move_queue):
+    """Two peers have lost their NIC on rail0."""
+    move_queue._losses._peers |= {("node1", "rail0"): 1, ("node2", "rail0"): 1}
+    return move_queue._losses._peers
+
+
+async def test_a_detour_beside_a_returning_rail_is_not_taken_by_what_needs_none_any_more(move_queue, lost_by_peers):
+    """The second peer has its NIC back while the first one's route is put."""
+    move_queue.routing.away.add("rail0")
+    returning = asyncio.create_task(move_queue.apply(Restore(back=("rail0",))))
+    await asyncio.sleep(0)
+    assert (move_queue.routing.away, move_queue.actuator.done) == (set(), [])
+    del lost_by_peers["node2", "rail0"]
+    assert (await returning).status == "done"
+    assert [move_queue.routing.way((peer, "rail0")).via for peer in ("node1", "node2")] == ["rail1", "rail0"]
+
+
+async def test_detours_beside_a_rail_that_was_back_already_are_told(move_queue, lost_by_peers):
+    """Something was moved."""
+    move = await move_queue.apply(Restore(back=("rail0",)))
+    assert (move.status, move.moved_ns > 0) == ("done", True)
+
+
+async def test_a_rail_is_back_though_the_kernel_refuses_a_detour_beside_it(move_queue, lost_by_peers):
+    """Who asked for it would else believe that all of it is still away; what failed is said."""
+    move_queue.routing.away.add("rail0")
+    move_queue.actuator.fails = {"node1"}
+    move = await move_queue.apply(Restore(back=("rail0",)))
+    assert (move.status, move.reason) == ("done", "no route to node1")
+    assert not move_queue.routing.away
 
 
 async def test_a_value_decided_before_a_command_does_not_undo_it(move_queue, clock):

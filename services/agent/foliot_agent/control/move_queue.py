@@ -198,7 +198,7 @@ class MoveQueue:
             each for each in placements if each.rail in back and routing.placements.get(destination_of(each)) != each
         ]
         others = [each for each in placements if each.rail not in back and routing.way(destination_of(each)) != each]
-        changed, reason = False, ""
+        changed, reason, undone = False, "", ""
         try:
             for rail in away:
                 changed |= await self._rail(rail, away=True)
@@ -206,31 +206,41 @@ class MoveQueue:
             changed |= await self._place(others)
             for rail in back:
                 changed |= await self._rail(rail, away=False)
-            if back:
-                await self._place(detours(routing, concerned, self._losses.dead))
         except ActuatorError as error:
             reason = str(error)
+        else:
+            if back:
+                detoured, undone = await self._take_detours(concerned)
+                changed |= detoured
         move = self._move(concerned, before, away=away, back=back, changed=changed, failed=reason)
         if (ahead or others) and move.status == "already":
             return msgspec.structs.replace(
                 move, status="refused", reason="a NIC of every way that it asks for was lost meanwhile"
             )
+        if undone:  # the rail is back all the same, and with it whatever needs no detour
+            return msgspec.structs.replace(move, reason=undone)
         return move
 
     async def _detour(self, destinations: tuple[Destination, ...]) -> Move:
         """Moves, by their routes alone, those of these destinations whose way is dead."""
         concerned = [destination_of(each) for each in detours(self.routing, destinations, self._losses.dead)]
-        before, changed, reason = self.routing.now(concerned), False, ""
+        before = self.routing.now(concerned)
+        changed, reason = await self._take_detours(concerned)
+        return self._move(concerned, before, changed=changed, failed=reason)
+
+    async def _take_detours(self, destinations: Iterable[Destination]) -> tuple[bool, str]:
+        """Takes those of these destinations whose way is dead off it; says whether there were any, and what failed."""
+        changed = False
         try:
-            for destination in concerned:
+            for destination in destinations:
                 async with self._turn:
-                    # Looked at again: it may have been moved meanwhile, or its NIC be back.
+                    # Looked at only now: it may have been moved meanwhile, or its NIC be back.
                     for found in detours(self.routing, (destination,), self._losses.dead):
                         await self._actuator.place(found)
                         changed = True
         except ActuatorError as error:
-            reason = str(error)
-        return self._move(concerned, before, changed=changed, failed=reason)
+            return changed, str(error)
+        return changed, ""
 
     async def _place(self, placements: Iterable[Placement], *, ahead: bool = False) -> bool:
         """Places those that have not lost a NIC while others had their turn; says whether there were any."""
