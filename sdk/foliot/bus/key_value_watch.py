@@ -9,6 +9,7 @@ from nats.js.errors import NotFoundError
 
 from foliot.bus import connection, key_value_read
 from foliot.bus.retry import until_done
+from foliot.bus.stream_read import began_anew
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -82,7 +83,7 @@ class KeyValueWatch:
 
     async def look(self, info: Any) -> None:
         """Tells the values that were stored since the last look and not told yet. `info` is nats-py's of the bucket's stream, now."""
-        if info.created != self._created or info.state.last_seq < self._next - 1:  # made anew, or an older copy of it
+        if began_anew(info, self._created, self._next - 1):
             await self.tell_present()
             return
         for _ in range(_MOST_AT_A_LOOK):
