@@ -105,9 +105,6 @@ class KeyValue:
         await self.store(bucket)
         *most, last = messages
         for count, key in enumerate(most):
-            # A connection that is away would send this when it is back, and it would be old by then.
-            if not self._client.is_connected:
-                raise nats.errors.ConnectionReconnectingError
             headers = self._headers(messages[key])
             await self._client.publish(bucket.subject(key), encode(messages[key]), headers=headers)
             if not count % _AT_ONCE:
@@ -115,7 +112,10 @@ class KeyValue:
         await self.put(bucket, last, messages[last])
 
     def _headers(self, message: msgspec.Struct) -> dict[str, str]:
-        """The headers of a value."""
+        """The headers of a value that is to be sent now."""
+        # A connection that is away would send it when it is back, and it would be old by then.
+        if not self._client.is_connected:
+            raise nats.errors.ConnectionReconnectingError
         lease = getattr(message, "lease_revision", 0)
         return {WRITTEN: f"{self._writer}.{lease}/{next(self._numbers)}"}
 
