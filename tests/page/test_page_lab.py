@@ -108,14 +108,11 @@ async def test_a_fault_is_seen_and_told(page, address):
     await expect(story.get_by_text("Moved back")).to_be_visible(timeout=READY_MS)
     await expect(page.locator(".tile.up")).to_have_count(TILES)
     conditions = await page.evaluate("window.conditions")
-    first, *away, last = conditions.pop("node1.rail0")
-    assert (first, away[:2], last) == ("up", ["lost", "moved"], "up")
-    assert set(away) == {"lost", "moved"}, (
-        "a path whose probes stand still after the return makes it lost anew, and never up"
-    )
-    assert conditions.pop("node0.rail0") == ["up", "moved", "up"], (
-        "its only peer on this rail is reached over the other one"
-    )
+    # Where probes stand still after the return, what ends at node1.rail0 is lost anew. No tile is up between.
+    for nic, begun in (("node1.rail0", ["lost", "moved"]), ("node0.rail0", ["moved"])):
+        first, *away, last = conditions.pop(nic)
+        assert (first, away[: len(begun)], last) == ("up", begun, "up")
+        assert set(away) <= {"lost", "moved"}
     assert set(map(tuple, conditions.values())) == {("up",)}
 
     rows = story.get_by_role("table").get_by_role("row")
