@@ -100,6 +100,7 @@ class RouteDecider:
         """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's."""
         self.kinds = tuple(RouteKind(order, view, self.told_ns) for order in _ORDERS.values())
         self._decider, self._inventory, self._routing = view.decider, view.inventory, view.routing
+        self._reports = view.health.reports
 
     def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[list[Decision], bool]:
         """See `Decider.decide`. Destinations for which nothing can be done make an objection as well."""
@@ -117,7 +118,7 @@ class RouteDecider:
         allowed = self._decider.budgets[FIRST].allowed(moves, now_ns, can_wait=True)
         return allowed == moves if whole else allowed > 0
 
-    def take_report(self, outcome: Outcome) -> bool:
+    def take_report(self, outcome: Outcome, now_ns: int) -> bool:
         """Takes the report of a node that moved by itself, or as a former holder of the lease told it.
 
         Returns whether any of that counts. What it was commanded to since then stands. After the bus was away, a report
@@ -125,7 +126,9 @@ class RouteDecider:
         """
         if outcome.status not in {"done", "already"}:
             return False
-        node, routing, cause = outcome.node, self._routing, Cause(outcome.id, outcome.fault)
+        node, routing = outcome.node, self._routing
+        left_ns = self._reports.here_ns(node, outcome.started_ns, now_ns)
+        cause = Cause(outcome.id, outcome.fault, left_ns=left_ns)
 
         def stands(rail: str, peer: str = "") -> bool:
             return outcome.started_ns > (self.told_ns.get(Destination(node, peer, rail)) or 0)

@@ -25,6 +25,8 @@ class Cause(NamedTuple):
     fault: str
     remedy: str = FIRST
     """The remedy that decided it; empty: none did, another home was chosen for what goes this way."""
+    left_ns: int = 0
+    """When a node left its home, as it reported itself, by the time of this process; 0: it was commanded here."""
 
 
 class RoutingTable:
