@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Objection
+from foliot_remediator.core.actions.route_kind import present_part
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 from foliot_schemas.orders import verb_of
@@ -56,12 +57,12 @@ class FleetView:
         return self.decider.decide(DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy), orders)[0]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks again for what nobody answered: it may be done, and only what is believed in force is taken back."""
+        """Asks again for what nobody answered and is still to be: it may be done, and only what is believed in force is taken back."""
         made: list[Decision] = []
         for sent in overdue:
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
             made += self._fail(sent, "no answer", now_ns)
-            made += self.decider.decide(request, {sent.command.node: sent.order})[0]
+            made += self.decider.decide(request, {sent.command.node: present_part(sent, self)})[0]
         return made
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:

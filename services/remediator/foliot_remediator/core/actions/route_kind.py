@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.inventory import Destination, ends_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.routing_table import FIRST, Cause
+from foliot_remediator.core.state.state_machine import State
 from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
+from foliot_schemas.names import nic_name
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision, DecisionRequest
     from foliot_remediator.core.actions.remedy import FleetView
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan
     from foliot_remediator.settings import Policy
-    from foliot_schemas import Command, Outcome
+    from foliot_schemas import Command, Order, Outcome
     from foliot_schemas.event import Evidence
 
 _ORDERS: dict[str, type[Reroute | Restore]] = {"reroute": Reroute, "restore": Restore}
@@ -154,6 +159,25 @@ class RouteDecider:
             elif routing.placed(destination) != way:
                 routing.place(destination, way, cause)
         return bool(away or back or placements)
+
+
+def present_part(sent: Sent, view: FleetView) -> Order:
+    """The part of an unanswered order that is believed in force still and is not lost; of any but routes, all of it.
+
+    What its node was told or did since is another thing.
+    """
+    node, order, routing = sent.command.node, sent.order, view.routing
+    if not isinstance(order, Reroute | Restore) or not _is_ours(order):
+        return order
+    health, selector = view.health, view.selector
+    back = (rail for rail in order.back if health.nic_state(nic_name(node, rail)) is not State.DOWN)
+    ways = (way for way in order.placements if not selector.is_lost(node, way))
+    return msgspec.structs.replace(
+        order,
+        away=tuple(rail for rail in order.away if (node, rail) in routing.away),
+        back=tuple(rail for rail in back if (node, rail) not in routing.away),
+        placements=tuple(way for way in ways if routing.placed(Destination(node, way.peer, way.rail)) == way),
+    )
 
 
 def _is_ours(order: Reroute | Restore) -> bool:

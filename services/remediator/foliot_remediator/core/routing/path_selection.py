@@ -27,6 +27,7 @@ packets of 1,500 bytes at 200 Mb/s are 12 ms."""
 _SEVERAL = 2
 """With so many of a NIC's paths in trouble, besides the one to be left, chance is unlikely to have hit the same NIC."""
 _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
+_NOT_LOST = frozenset(State) - {State.DOWN}
 
 
 class PathSelector:
@@ -41,6 +42,10 @@ class PathSelector:
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
         return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)
+
+    def is_lost(self, node: str, way: Placement) -> bool:
+        """Whether one of its NICs or the path is down, or the fleet has it no more."""
+        return not self._alive(node, way, _NOT_LOST)
 
     def is_proven(self, node: str, way: Placement, since_ns: int) -> bool:
         """Whether a way was heard since a trouble began, and so does not share its cause."""
