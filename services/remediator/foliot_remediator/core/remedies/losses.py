@@ -131,7 +131,7 @@ class Losses:
 
     def forget_node(self, node: str) -> None:
         """Forgets a node that has left the fleet for good."""
-        self._routes.told_ns.forget(node)
+        self._view.routing.told_ns.forget(node)
 
     # -- events -------------------------------------------------------------------------------------------------------
 

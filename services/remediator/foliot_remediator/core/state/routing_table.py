@@ -6,7 +6,7 @@ import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.state.inventory import Destination, ends_of
-from foliot_remediator.core.state.retention import Index, node_alone
+from foliot_remediator.core.state.retention import Index, Retained, node_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +41,8 @@ class RoutingTable:
         self.moved: dict[Destination, tuple[Placement, Cause]] = {}
         self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
         """Per node, by peer and rail."""
+        self.told_ns: Retained[Destination, int] = Retained(ends_of)
+        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's."""
         self._home = home
         self._moved_at = Index(ends_of)
         self._away_at: Index[tuple[str, str]] = Index(node_alone)
