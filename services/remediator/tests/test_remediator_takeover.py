@@ -236,3 +236,12 @@ def test_losses_told_late_count_from_when_they_were(make_world):
     after.run(1.0)
     after.flap("node3.rail0", "up", 6)
     assert len(after.run(6.0)) == 4
+
+
+@pytest.mark.parametrize(("lease", "ago_ns"), [(5, 0), (9, 3_000_000_000)])
+def test_a_value_that_comes_after_a_newer_one_is_passed_over(make_world, lease, ago_ns):
+    """It waited between two servers of the bus; a later holder of the lease, or the same one, has decided otherwise since."""
+    world = make_world(lease=0)
+    world.see(NodePaths(node="node1", lease_revision=9, decided_ns=world.now_ns))
+    world.see(NodePaths(node="node1", lease_revision=lease, away=("rail0",), decided_ns=world.now_ns - ago_ns - 1))
+    assert not world.core.routing.away

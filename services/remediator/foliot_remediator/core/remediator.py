@@ -76,13 +76,18 @@ class Remediator:
         if held_by_another:
             self.decider.lost_lease = False
 
+    def forget_revisions(self, *, above: int) -> None:
+        """Forgets revisions of leases that the bus has not given: it counts anew, and what had them is no newer."""
+        self.homes.forget_revisions(above=above)
+        self.routing.forget_revisions(above=above)
+
     def _change_hands(self, revision: int, now_ns: int) -> None:
         self.decider.lost_lease = not revision
         self.decider.lease = revision
         self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
         if revision:
             self.decider.held = revision
-            self.homes.forget_revisions(above=revision)
+            self.forget_revisions(above=revision)
             for node in self.homes.nodes():  # the holder before may not have lived to take theirs back
                 if node not in self.inventory.nodes:
                     self._gone.setdefault(node, (now_ns, set()))
@@ -203,11 +208,17 @@ class Remediator:
             self.routing.keep(destination, way, cause)
 
     def _take_paths(self, paths: NodePaths) -> None:
-        """Takes a value of the bucket, unless this process holds the lease: it has written the value itself."""
+        """Takes a value of the bucket, unless a newer one was told, or this process holds the lease: it has written the value itself."""
         if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
+        is_newest = self.routing.is_newest(paths)
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
-        if not self.decider.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
+        if (
+            not self.decider.lease
+            and is_newest
+            and self._armer.stored(paths)
+            and paths.lease_revision != self.decider.held
+        ):
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
     def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:

@@ -43,6 +43,8 @@ class RoutingTable:
         """Per node, by peer and rail."""
         self.told_ns: Retained[Destination, int] = Retained(ends_of)
         """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's."""
+        self._stored: dict[str, tuple[int, int]] = {}
+        """Per node, of the newest value of the bucket that was told: its lease's revision, and when it was decided."""
         self._home = home
         self._moved_at = Index(ends_of)
         self._away_at: Index[tuple[str, str]] = Index(node_alone)
@@ -123,6 +125,23 @@ class RoutingTable:
             self.strayed[destination.node] = None
             self._moved_at.add(destination)
 
+    def revision(self, node: str) -> int:
+        """The revision of the lease under which the newest value of a node was written; 0: none was told."""
+        return self._stored.get(node, (0, 0))[0]
+
+    def is_newest(self, paths: NodePaths) -> bool:
+        """Takes note of a value of the bucket; says whether none was told that is newer. An older remediator's has no time."""
+        revision, decided_ns = self._stored.get(paths.node, (0, 0))
+        is_earlier = paths.lease_revision == revision and 0 < paths.decided_ns < decided_ns
+        if paths.lease_revision < revision or is_earlier:
+            return False
+        self._stored[paths.node] = paths.lease_revision, paths.decided_ns
+        return True
+
+    def forget_revisions(self, *, above: int) -> None:
+        """Forgets values of leases above what the bus has given: it counts leases anew."""
+        self._stored = {node: stored for node, stored in self._stored.items() if stored[0] <= above}
+
     def adopt(self, paths: NodePaths, cause: Cause) -> None:
         """Takes over what another holder of the lease, or an earlier run, put in force on a node."""
         for node, rail in [*self._away_at.of(paths.node)]:
@@ -144,6 +163,7 @@ class RoutingTable:
         for way in [*self._away_at.of(node)]:
             self.come_back(*way)
         self.backups.pop(node, None)
+        self._stored.pop(node, None)
         for peer in peers:
             armed = self.backups.get(peer, {})
             for key in [key for key in armed if key[0] == node]:
