@@ -245,3 +245,13 @@ def test_a_value_that_comes_after_a_newer_one_is_passed_over(make_world, lease, 
     world.see(NodePaths(node="node1", lease_revision=9, decided_ns=world.now_ns))
     world.see(NodePaths(node="node1", lease_revision=lease, away=("rail0",), decided_ns=world.now_ns - ago_ns - 1))
     assert not world.core.routing.away
+
+
+def test_what_the_bus_lost_is_written_again_under_the_same_number(make_world):
+    """It counts leases anew, and may give the number that it gave last."""
+    world = make_world(lease=3)
+    world.core.hold(0, world.now_ns)
+    world.supplies.clear()
+    world.core.hold(3, world.now_ns)
+    world.run(1.0)
+    assert set(world.supplies) == set(world.names)
