@@ -7,6 +7,7 @@ import pytest
 from foliot.clock.message_dating import MinimumOffsets
 from foliot_remediator.core.state.path_health import LastHeard
 from foliot_remediator.core.state.state_machine import State
+from foliot_schemas import Event
 
 PATH = "node0.rail0>node1.rail0#0"
 SECOND = 1_000_000_000
@@ -161,3 +162,14 @@ def test_dating_goes_on_where_this_clock_is_set_back():
     for second in range(2, 8):
         said_ns = dating.learn("n", (100 + second) * SECOND, (41 + second) * SECOND, trusted=True)
     assert said_ns == 48 * SECOND
+
+
+def test_a_probes_death_that_is_heard_of_after_its_end_is_over(make_world):
+    """Its event had to be offered twice. The next death is another one."""
+    world = make_world()
+    probe = {"kind": "process", "who": "node1/probe", "at_ns": world.now_ns, "since_ns": world.now_ns}
+    for number, state in enumerate(("alive", "dead")):
+        world.see(Event(id=f"{number}", state=state, fault="node1/probe/dead-1", **probe))
+    assert not world.core.health.dead
+    world.see(Event(id="2", state="dead", fault="node1/probe/dead-2", **probe))
+    assert world.core.health.dead == {"node1"}

@@ -62,6 +62,8 @@ class Remediator:
         self.remedies = {remedy.name: remedy for remedy in made}
         self.failures = ExtensionFailures()
         """Failures of all remedies but the first."""
+        self._deaths_over: dict[str, str] = {}
+        """Per node, the fault of its probe's last death that is over."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
 
@@ -153,8 +155,15 @@ class Remediator:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def _take_process(self, event: Event) -> None:
-        if event.kind == "process" and (node := event.who.partition("/")[0]) in self.inventory.nodes:
-            (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(node)
+        """Takes that a probe died or lives. That it died counts no more once the same death is over, however late it comes."""
+        node = event.who.partition("/")[0]
+        if event.kind != "process" or node not in self.inventory.nodes:
+            return
+        if event.state != "dead":
+            self.health.dead.discard(node)
+            self._deaths_over[node] = event.fault
+        elif not event.fault or self._deaths_over.get(node) != event.fault:
+            self.health.dead.add(node)
 
     def _take_node(self, node: Node, now_ns: int) -> None:
         known = self.inventory.nodes.get(node.name)
@@ -166,6 +175,7 @@ class Remediator:
         if not node.nics:
             self.routing.forget(node.name, before)
             self.health.leave(node.name)
+            self._deaths_over.pop(node.name, None)
             self._armer.leave(node.name)
         elif known is None and self.inventory.owns(node.name):
             self._armer.join(node.name)
