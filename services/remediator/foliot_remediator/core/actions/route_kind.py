@@ -122,17 +122,19 @@ class RouteDecider:
     def take_report(self, outcome: Outcome, now_ns: int) -> bool:
         """Takes the report of a node that moved by itself, or as a former holder of the lease told it.
 
-        Returns whether any of that counts. What it was commanded to since then stands. After the bus was away, a report
-        may come late, behind commands about other things.
+        Returns whether any of that counts. What it was told or moved since then stands. After the bus was away, a report
+        may come late, behind commands about other things; and one that waited for its confirmation, behind a later one.
         """
         if outcome.status not in {"done", "already"}:
             return False
         node, routing = outcome.node, self._routing
         left_ns = self._reports.here_ns(node, outcome.started_ns, now_ns)
         cause = Cause(outcome.id, outcome.fault, left_ns=left_ns)
+        all_told_ns = routing.told_ns.get(Destination(node, "", "")) or 0
 
         def stands(rail: str, peer: str = "") -> bool:
-            return outcome.started_ns > (routing.told_ns.get(Destination(node, peer, rail)) or 0)
+            told_ns = routing.told_ns.get(Destination(node, peer, rail)) or 0
+            return outcome.started_ns > max(told_ns, all_told_ns)
 
         rails, knows = self._inventory.rails(node), self._inventory.knows
         away, back = (
@@ -154,6 +156,9 @@ class RouteDecider:
                 routing.backups.setdefault(node, {})[way.peer, way.rail] = way
             elif routing.placed(destination) != way:
                 routing.place(destination, way, cause)
+        for peer, rail in [("", rail) for rail in away + back] + [(way.peer, way.rail) for way in placements]:
+            # A clock that was ahead must not overrule what is said once it is put right.
+            routing.told_ns[Destination(node, peer, rail)] = min(outcome.started_ns, now_ns)
         return bool(away or back or placements)
 
 

@@ -42,7 +42,8 @@ class RoutingTable:
         self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
         """Per node, by peer and rail."""
         self.told_ns: Retained[Destination, int] = Retained(ends_of)
-        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's."""
+        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's or, without
+        a rail, all of it. If it reported a later move, when it began that."""
         self._stored: dict[str, tuple[int, int]] = {}
         """Per node, of the newest value of the bucket that was told: its lease's revision, and when it was decided."""
         self._home = home
@@ -149,6 +150,7 @@ class RoutingTable:
                 self.come_back(node, rail)
         for rail in paths.away:
             self.leave(paths.node, rail, cause)
+        self.told_ns[Destination(paths.node, "", "")] = paths.decided_ns
         self.backups[paths.node] = {(backup.peer, backup.rail): backup for backup in paths.backups}
         for way in paths.placements:
             destination = Destination(paths.node, way.peer, way.rail)
