@@ -66,6 +66,38 @@ def test_what_waited_while_this_process_was_halted_is_of_then(make_world):
     assert world.now_ns - halted_ns == 8 * SECOND
 
 
+def test_reports_that_come_in_a_burst_behind_later_ones_are_of_then(world):
+    """They waited in the connection of before a cut. Their node was cut off meanwhile, and its way died."""
+    world.deaf.add("node1")
+    waited = []
+    for _ in range(20):
+        world.now_ns += 100 * MS
+        waited.append(world.batch("node1"))
+    heard_ns = world.now_ns - MS
+    world.silent.add(PATH)
+    world.run(4.0)
+    world.deaf.clear()
+    world.run(1.0)
+    for batch in waited:
+        world.see(batch)
+    assert world.core.health.reports.heard_ns(PATH) <= heard_ns
+    assert world.core.health.hearing(PATH, world.now_ns) is LastHeard.UNHEARD
+
+
+def test_what_was_heard_is_not_overruled_by_an_earlier_probe(world):
+    """Overtaken reports that pass for those of a clock that was set back are dated now. Their probes' numbers are lower."""
+    reports, waited = world.core.health.reports, []
+    for _ in range(3):
+        world.now_ns += 10 * MS
+        waited.append(world.batch("node1"))
+    world.run(0.3)
+    heard = reports.heard_ns(PATH), reports.heard_sequence(PATH)
+    for batch in waited:
+        world.now_ns += 100 * MS
+        world.see(batch)
+    assert (reports.heard_ns(PATH), reports.heard_sequence(PATH)) == heard
+
+
 @pytest.mark.parametrize("step_s", [-8.0, -0.4, 0.4, 8.0])
 def test_a_clock_that_is_stepped_silences_its_node_for_a_moment_at_most(make_world, step_s):
     """Ahead not at all, back until three words in a row show it; and what it says is never of the future."""
