@@ -122,6 +122,21 @@ def test_a_host_clock_believes_a_sync_that_says_nothing_of_boots():
     assert HostClock("node3").update(state(epoch_ns=0))
 
 
+@pytest.mark.parametrize("late", ["synchronised", "holdover", "disrupted"])
+@pytest.mark.parametrize("present", ["synchronised", "disrupted"])
+@pytest.mark.parametrize("ran_back", [False, True])
+def test_a_host_clock_takes_no_older_promise_over_a_newer_state(late, present, ran_back):
+    """A leader's of before a step may come after its successor's. That a clock is not to be trusted holds of any, and local time may run back."""
+    clock = HostClock("node3")
+    as_of_ns = clock.local_ns() + ran_back * 10**12
+    newer = state(status=present, as_of_ns=as_of_ns)
+    older = state(status=late, as_of_ns=as_of_ns - 1)
+
+    assert clock.update(newer)
+    assert clock.update(newer)
+    assert clock.update(older) == (ran_back or late == "disrupted")
+
+
 @pytest.mark.parametrize(
     ("changes", "trusted"),
     [({}, True), ({"status": "holdover"}, True), ({"status": "disrupted"}, False), ({"void_after_ns": 0}, False)],

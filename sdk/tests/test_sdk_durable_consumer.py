@@ -10,6 +10,7 @@ import pytest
 
 from foliot.bus import durable_consumer
 from foliot.bus.client import Bus
+from foliot.bus.provisioning import make_streams
 from foliot_schemas import Event
 from foliot_schemas.subjects import EVENT
 from patience import patience
@@ -98,6 +99,32 @@ async def test_a_wiped_store_loses_nothing_that_comes_after(nats_server, reader,
     await reader.caught_up(1)
 
     assert reader.heard == [1, 2, 3, 4]
+
+
+async def test_a_stream_that_was_made_anew_and_has_grown_past_what_was_taken_is_read_from_its_beginning(reader, writer):
+    """Other publishers are back sooner than a reader that had taken little."""
+    writer.publish_kept(EVENT, event(1), "flap", "x")
+    await reader.caught_up(1)
+    await reader.go_deaf()
+    (catch_up,) = reader.bus._catch_ups
+    find, grown = catch_up._find, asyncio.Event()
+
+    async def find_later():
+        await grown.wait()
+        return await find()
+
+    catch_up._find = find_later
+    await writer._stream.delete_stream("EVENTS")
+    await make_streams(writer._stream, 1)
+    for number in (2, 3):
+        writer.publish_kept(EVENT, event(number), "flap", "x")
+    async with asyncio.timeout(patience(60)):
+        while (await writer._stream.stream_info("EVENTS")).state.last_seq < 2:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    grown.set()
+    await reader.caught_up(2)
+
+    assert reader.heard == [1, 2, 3]
 
 
 async def test_what_an_earlier_run_took_last_is_taken_once_more_if_that_is_asked(nats_server, reader, writer):

@@ -69,6 +69,28 @@ async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_
         await bus.close()
 
 
+async def test_a_value_that_cannot_be_sent_now_is_not_sent_later(nats_server):
+    """Another may have written by then."""
+    writer = await Bus.connect(nats_server.settings, "writer")
+    before, late = (NodePaths(node="node1", lease_revision=1, away=rails) for rails in ((), ("rail0",)))
+    await writer.put(PATHS, "node1", before)
+    await nats_server.kill()
+    async with asyncio.timeout(patience(20)):
+        while writer.connected:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    with pytest.raises(nats.errors.Error):
+        await writer.put(PATHS, "node1", late)
+    with pytest.raises(nats.errors.Error):
+        await writer.put_all(PATHS, {"node1": late})
+    await nats_server.start()
+    async with asyncio.timeout(patience(60)):
+        while not writer.connected:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+
+    assert await writer.get(PATHS, "node1") == before
+    await writer.close()
+
+
 async def test_a_bucket_of_more_keys_than_the_server_lists_at_once_is_listed_whole(nats_server, monkeypatch):
     """Whoever may make no consumers reads a large fleet, too."""
     monkeypatch.setattr(key_value_read, "_ANSWER_S", patience(30))

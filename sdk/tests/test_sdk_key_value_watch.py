@@ -52,6 +52,17 @@ class Bucket:
             raise NotFoundError
         return self.value
 
+    async def get_last_msg(self, _name, subject):
+        """As nats-py's."""
+        self.asked.append(subject)
+        if self.value is None:
+            raise NotFoundError
+        return self.value
+
+    async def silent(self, _name, _subject):
+        """Does not answer."""
+        raise nats.errors.TimeoutError
+
     async def present(self):
         """Present values, as a watch reads them."""
         while self.before_answer:
@@ -111,6 +122,43 @@ async def test_a_message_that_comes_after_what_a_look_found_is_not_told_if_it_is
     await watching.watch._arrived(written(3, b"newest"))
 
     assert watching.told == [b"later", b"newest"]
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_late_message_of_a_former_holder_is_not_told(looks, is_known):
+    """A parted route kept it back. Whether its writer was heard before, and whether a look came between."""
+    watching = Watching()
+    if is_known:
+        watching.bucket.value = written(7, b"first", writer="former.5", seq=1)
+    await watching.watch.tell_present()
+    watching.bucket.value = written(1, b"successor's", writer="successor.9", seq=2)
+    if not looks:
+        await watching.watch._arrived(watching.bucket.value)
+    for raw in (written(8, b"late", writer="former.5"), written(9, b"later", writer="former.5")):
+        if looks:
+            await watching.missed.look()
+        await watching.watch._arrived(raw)
+    await watching.missed.look()
+
+    assert watching.told == [b"first"] * is_known + [b"successor's"]
+
+
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_value_of_a_lower_lease_is_told_if_the_bucket_has_it(monkeypatch, answers):
+    """A former holder's was stored after its successor's, and the successor is to hear it; or the bus counts leases anew."""
+    watching = Watching()
+    await watching.watch.tell_present()
+    await watching.watch._arrived(written(1, b"before", writer="remediator.9"))
+    watching.bucket.value = written(8, b"now", writer="another.5", seq=2)
+    if not answers:
+        monkeypatch.setattr(watching.bucket, "get_last_msg", watching.bucket.silent)
+    await watching.watch._arrived(watching.bucket.value)
+    assert watching.told[1:] == [b"now"] * answers
+    await watching.missed.look()
+    await watching.watch._arrived(written(9, b"next", writer="another.5"))
+
+    assert watching.told == [b"before", b"now", b"next"]
 
 
 async def test_watches_of_a_bucket_that_stored_nothing_ask_one_question_together():

@@ -100,6 +100,21 @@ async def test_a_renewal_whose_answer_was_lost_is_its_own(buses, slow_leases):
     holding.cancel()
 
 
+async def test_a_lease_that_lapsed_unclaimed_is_taken_again_at_once(buses, slow_leases):
+    """Where its answers came late, it need not wait until its own key has ended. It has another fence."""
+    one, _ = buses
+    lease = Lease(one, "role", "one")
+    holding = asyncio.create_task(lease.run())
+    async with asyncio.timeout(patience(30)):
+        fence, store = await lease.taken(), await one.store(slow_leases)
+        while lease.revision in {0, fence}:
+            lease._until_s = lease._until_s if lease.revision != fence else 0.0
+            await store.get("role")  # it never ends
+            await asyncio.sleep(0.01)
+    assert lease.revision > fence
+    holding.cancel()
+
+
 async def test_it_is_let_go_before_the_bus_is_asked_to_hand_it_on(buses, slow_leases, monkeypatch):
     """The bus may give it to another before its answer is here, and two would hold it."""
     one, _ = buses

@@ -186,7 +186,8 @@ class Bus:
     ) -> None:
         """Subscribes as `subscribe` does, and catches up with missed messages, each id once.
 
-        Messages from before are not delivered, but for the stream's last `again` ones: an earlier run may have taken them and ended.
+        Messages from before are not delivered, but for those among the last `again` of the stream that an earlier run was delivered: it may
+        have ended before it drew all conclusions.
         """
 
         async def take(raw: Any) -> None:

@@ -11,9 +11,10 @@ import structlog
 from nats.js import api
 
 from foliot.bus.retry import BUS_ERRORS, until_done
-from foliot.bus.stream_read import between
+from foliot.bus.stream_read import began_anew, between
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Awaitable, Callable
 
 log = structlog.get_logger()
@@ -50,11 +51,17 @@ class DurableConsumer:
         """Whether it may read the stream itself. Nodes may not."""
         self._taken = 0
         """The stream's number of the last message that was taken, or was there when the durable was first made."""
+        self._created: dt.datetime | None = None
+        """When the stream that gave this number was made."""
         self._renewed = asyncio.Event()
 
     async def begin(self, again: int) -> None:
-        """Makes the consumer if there is none, without messages from before. If there was one, the stream's last `again` are taken once more."""
+        """Makes the consumer if there is none, without messages from before.
+
+        Its messages among the stream's last `again` numbers, up to the last one that was delivered to it, are taken once more.
+        """
         self._reads = bool(again)
+        self._created = (await until_done(self._info, "stream_awaited", stream=self._stream)).created
         await self._bind(deliver_policy=api.DeliverPolicy.NEW)
         self._taken = (await until_done(self._consumer.consumer_info, "consumer_awaited")).delivered.stream_seq
         if again and self._taken:
@@ -110,14 +117,17 @@ class DurableConsumer:
 
         Returns the number of the stream's last message.
         """
-        state = (await self._jetstream.stream_info(self._stream)).state
+        info = await self._info()
         with contextlib.suppress(*BUS_ERRORS):
             await self._consumer.unsubscribe()
-        if state.last_seq < self._taken:  # this is another stream than the one that was read: all of it is new
+        if began_anew(info, self._created, self._taken):  # all of it is new
             log.warning("stream_began_anew", stream=self._stream, durable=self._durable)
-            self._taken = 0
+            self._taken, self._created = 0, info.created
         await self._bind(deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=self._taken + 1)
-        return int(state.last_seq)
+        return int(info.state.last_seq)
+
+    async def _info(self) -> Any:
+        return await self._jetstream.stream_info(self._stream)
 
     async def _bind(self, **where: Any) -> None:
         config = api.ConsumerConfig(ack_wait=_ACK_WAIT_S, **where)

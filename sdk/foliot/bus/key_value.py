@@ -92,8 +92,8 @@ class KeyValue:
     async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> int:
         """Writes a key and returns its revision."""
         await self.store(bucket)
-        written = f"{self._writer}/{next(self._numbers)}"
-        acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers={WRITTEN: written})
+        headers = self._headers(message)
+        acknowledged = await self._stream.publish(bucket.subject(key), encode(message), headers=headers)
         heed_cancellation()
         return int(acknowledged.seq)
 
@@ -105,14 +105,19 @@ class KeyValue:
         await self.store(bucket)
         *most, last = messages
         for count, key in enumerate(most):
-            # A connection that is away would send this when it is back, and it would be old by then.
-            if not self._client.is_connected:
-                raise nats.errors.ConnectionReconnectingError
-            written = f"{self._writer}/{next(self._numbers)}"
-            await self._client.publish(bucket.subject(key), encode(messages[key]), headers={WRITTEN: written})
+            headers = self._headers(messages[key])
+            await self._client.publish(bucket.subject(key), encode(messages[key]), headers=headers)
             if not count % _AT_ONCE:
                 await asyncio.sleep(0)
         await self.put(bucket, last, messages[last])
+
+    def _headers(self, message: msgspec.Struct) -> dict[str, str]:
+        """The headers of a value that is to be sent now."""
+        # A connection that is away would send it when it is back, and it would be old by then.
+        if not self._client.is_connected:
+            raise nats.errors.ConnectionReconnectingError
+        lease = getattr(message, "lease_revision", 0)
+        return {WRITTEN: f"{self._writer}.{lease}/{next(self._numbers)}"}
 
     async def get(self, bucket: Bucket, key: str) -> Any | None:
         """The key's present value; None also if it cannot be read, which `rejected` then shows."""

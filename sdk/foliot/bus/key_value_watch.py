@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from nats.js.errors import NotFoundError
 
 from foliot.bus import connection, key_value_read
-from foliot.bus.retry import until_done
+from foliot.bus.retry import BUS_ERRORS, until_done
+from foliot.bus.stream_read import began_anew
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from foliot_schemas.subjects import Bucket
 
 WRITTEN = "Foliot-Written"
-"""Header of every value: its writer, and the number of the writing."""
+"""Header of every value: its writer, the revision of the lease that it wrote under (0: none), and the number of the writing."""
 _LONGEST_WRITTEN = 64
 _MOST_TOLD = 1 << 18
 """Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
@@ -82,7 +83,7 @@ class KeyValueWatch:
 
     async def look(self, info: Any) -> None:
         """Tells the values that were stored since the last look and not told yet. `info` is nats-py's of the bucket's stream, now."""
-        if info.created != self._created or info.state.last_seq < self._next - 1:  # made anew, or an older copy of it
+        if began_anew(info, self._created, self._next - 1):
             await self.tell_present()
             return
         for _ in range(_MOST_AT_A_LOOK):
@@ -111,10 +112,20 @@ class KeyValueWatch:
         token, written = token_of(self._bucket, raw.subject), _written(raw)
         if self._told.has_newer(token, written):
             return  # a look was quicker than this message
+        if self._told.has_later_lease(token, written):
+            await self._ask(token, raw.subject)
+            return
         if self._telling:
             self._changed.add(token)
         self._told.note(token, written)
         await self._tell(token, None if key_value_read.is_deleted(raw) else raw.data)
+
+    async def _ask(self, token: str, subject: str) -> None:
+        """Tells what the bucket has of a key, unless that was told last. If the bus does not answer, the next look finds it."""
+        with contextlib.suppress(*BUS_ERRORS), self._telling_stored():
+            raw = await self._stream.get_last_msg(f"KV_{self._bucket.name}", subject)
+            if not self._told.is_last(token, _written(raw)):
+                await self._tell_stored(raw)
 
     @contextlib.contextmanager
     def _telling_stored(self) -> Iterator[None]:
@@ -173,6 +184,11 @@ class _Told:
         """Whether a value that the same writer wrote earlier was told last."""
         return self._lead(token, written) < 0
 
+    def has_later_lease(self, token: str, written: str) -> bool:
+        """Whether a value that was written under a later lease was told last. A former holder's may come late, or the bus counts leases anew."""
+        last, _ = self._last.get(token, ("", 0))
+        return 0 < _lease(written) < _lease(last)
+
     def _lead(self, token: str, written: str) -> int:
         """How far the number told last is ahead of this one. 0: they are the same, of two writers, or no numbers."""
         writer, number = _parted(written)
@@ -182,7 +198,16 @@ class _Told:
 
 def _parted(written: str) -> tuple[str, int]:
     writer, _, number = written[:_LONGEST_WRITTEN].partition("/")
-    return writer, int(number) if number.isascii() and number.isdecimal() else 0
+    return writer, _count(number)
+
+
+def _lease(written: str) -> int:
+    writer, _ = _parted(written)
+    return _count(writer.partition(".")[2])
+
+
+def _count(digits: str) -> int:
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 
 def token_of(bucket: Bucket, subject: str) -> str:

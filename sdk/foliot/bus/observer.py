@@ -20,7 +20,7 @@ from foliot.bus import key_value_read
 from foliot.bus.connection import options
 from foliot.bus.recent_ids import RecentIds
 from foliot.bus.retry import BUS_ERRORS, in_words
-from foliot.bus.stream_read import stored
+from foliot.bus.stream_read import began_anew, stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -69,7 +69,8 @@ class Observer:
         self._queue: asyncio.Queue[Heard | None] = asyncio.Queue()
         """Messages heard; None: the connection was lost, and is there again."""
         self._ids = RecentIds(_IDS)
-        self._marks: dict[str, int] = {}
+        self._marks: dict[str, tuple[dt.datetime | None, int]] = {}
+        """For each stream when it was made, and its last number then; None: it was not there yet."""
         self._began_ns = now_ns()
         self._said: set[str] = set()
         self._refusal = asyncio.Event()
@@ -171,7 +172,9 @@ class Observer:
             for _ in range(_TRIES):
                 try:
                     if stream in self._marks:
-                        missed += await self._from(stream, subject, self._marks[stream] + 1)
+                        info = await self._jetstream.stream_info(stream)
+                        last = 0 if began_anew(info, *self._marks[stream]) else self._marks[stream][1]
+                        missed += await self._from(stream, subject, last + 1)
                     else:
                         missed += await self._kept(stream, subject, **_since(self._began_ns / 1e9))
                     break
@@ -187,10 +190,11 @@ class Observer:
         """Remembers how far each stream is. Later messages that are not heard have been missed."""
         for stream in set(streams):
             try:
-                self._marks[stream] = (await self._jetstream.stream_info(stream)).state.last_seq
+                info = await self._jetstream.stream_info(stream)
+                self._marks[stream] = info.created, info.state.last_seq
             except BUS_ERRORS as error:
                 if isinstance(error, NotFoundError):  # all that it will have is new
-                    self._marks.setdefault(stream, 0)
+                    self._marks.setdefault(stream, (None, 0))
                 self._unread(stream, error)
 
     async def _last(self, stream: str, subject: str, count: int) -> list[Heard]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nats.js import api
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import AsyncGenerator
 
     from foliot_schemas.subjects import Channel
@@ -25,6 +26,11 @@ def pattern(channel: Channel, names: tuple[str, ...]) -> str:
     return ".".join(
         [*tokens[:head], *("*" if not name else token for name, token in zip(names, tokens[head:], strict=True))]
     )
+
+
+def began_anew(info: Any, created: dt.datetime | None, last: int) -> bool:
+    """Whether a stream is not the one that was read up to a number: it was made anew, or is an older copy. `info` is nats-py's of it, now."""
+    return bool(info.created != created or info.state.last_seq < last)
 
 
 async def between(jetstream: Any, stream: str, subject: str, first: int, last: int) -> list[Any]:

@@ -70,14 +70,15 @@ class HostClock:
 
         Sync knows of a boot once it has heard the host again. Until then it has only states of before, and they hold for 20 s. They
         are told by CLOCK_REALTIME: its distance from local time was another one. So it is for a window after the date was set.
+
+        A former leader's promise may come late: none that is older than the last state is taken, unless local time has run back since.
         """
         from foliot_schemas.clock import same_boot  # noqa: PLC0415 - a program that only wants the time need not load the contract
 
-        is_taken = state.clock == self.name and (
-            state.status not in {"synchronised", "holdover"}
-            or state.epoch_ns == 0
-            or same_boot(self.epoch_ns(), state.epoch_ns)
-        )
+        is_promise = state.status in {"synchronised", "holdover"}
+        is_of_boot = state.epoch_ns == 0 or same_boot(self.epoch_ns(), state.epoch_ns)
+        is_late = self.state is not None and state.as_of_ns < self.state.as_of_ns <= self.local_ns()
+        is_taken = state.clock == self.name and (not is_promise or (is_of_boot and not is_late))
         if is_taken:
             self.state = state
         return is_taken

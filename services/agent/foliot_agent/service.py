@@ -151,7 +151,7 @@ class Agent:
             kernel=self._kernel,
             others=self._others,
             restart_cache=self._restart_cache,
-            fence=fence.passes,
+            fence=fence,
             policy=self._settings.policy,
             forget=self.failover.forget,
         )
@@ -191,11 +191,9 @@ class Agent:
             self._clock.update(known)
         await until_done(self.membership.announce, "inventory_awaited")
         bus.when_back(self._renew_place)
-        remembered = set(self.peers)
         for peer in own.peers or ("",):
             await bus.watch(INVENTORY, self._following.on_node, key=peer)
-        for left in remembered - self._following.told:
-            await self._following.on_node(left, None)
+        self._spawn(self._following.leave_unnamed(lambda: bus.connected))
         await bus.watch(PATHS, self._following.on_paths, key=own.name)
         await bus.subscribe_kept(COMMAND, self._on_command, "", own.name, durable=f"agent-{escape(own.name)}")
         self._awake()

@@ -17,7 +17,7 @@ from foliot_agent.control import reconciler as following_module
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.peers import failure_notifier
-from foliot_schemas import Placement
+from foliot_schemas import NodePaths, Placement
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.notice import Notice
 from virtual_clock import VirtualClock
@@ -64,19 +64,23 @@ class Joined:
 
 @pytest.fixture
 def following(agents):
-    """How the first agent follows the inventory."""
-    agent = agents[0]
-    made = Reconciler(
+    """How the first agent follows the buckets."""
+    made = follows(agents[0])
+    yield made
+    made.close()
+
+
+def follows(agent: Agent) -> Reconciler:
+    """How an agent follows the buckets."""
+    return Reconciler(
         situation=agent.situation,
         move_queue=agent.move_queue,
         kernel=Joined(agent),
         restart_cache=agent.restart_cache,
-        fence=agent.commands.fence.passes,
+        fence=agent.commands.fence,
         policy="act",
         forget=agent.failover.forget,
     )
-    yield made
-    made.close()
 
 
 def remembers(agent: Agent, peer: str) -> list[bool]:
@@ -107,6 +111,20 @@ async def test_a_peer_that_has_left_for_long_is_forgotten(agents, following, mon
             await asyncio.sleep(0)
     assert (following._leaving, following.told) == ({}, set())
     assert remembers(one, "node2") == [True] * 4
+
+
+async def test_a_peer_of_the_last_run_stays_while_the_inventory_may_name_it_yet(agents, following, monkeypatch):
+    """The bus has lost its store, and every node says again that it is there. The one that does not leaves in the end."""
+    monkeypatch.setattr(following_module, "_FORGET_S", 0.0)
+    one, peer, _ = agents
+    answers = iter([False, True])
+    leaving = asyncio.create_task(following.leave_unnamed(lambda: next(answers)))
+    await asyncio.sleep(0)
+    assert set(one.peers) == {"node1", "node2"}
+    await following.on_node("node1", peer.layout.node)
+    await leaving
+    assert set(one.peers) == {"node1"}
+    assert {each for each, _ in one.actuator.routing.placements} == {"node1"}
 
 
 @pytest.mark.usefixtures("hasty")
@@ -357,6 +375,18 @@ async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
     assert agent.commands.fence.highest == 3
 
 
+async def test_an_older_lease_is_obeyed_where_the_count_has_not_come_as_far_as_the_highest(agents):
+    """The bus did not answer when that was heard. Then it lost its store: the highest was given by a count of before."""
+    agent, agent.leases = agents[0], None
+    away = {"away": ("rail0",)}
+    await agent.commands.on_command(command(agent, "c1", lease_revision=90, **away))
+    await agent.quiet()
+    for name, agent.leases in (("c2", Count(since_ns=2, last=95)), ("c3", Count(since_ns=2, last=5))):
+        await agent.commands.on_command(command(agent, name, lease_revision=3, **away))
+        await agent.quiet()
+    assert [outcome.status for outcome in agent.outcomes] == ["done", "refused", "already"]
+
+
 @pytest.mark.parametrize("leases", [None, Count(since_ns=2, last=2)], ids=["no answer", "never given"])
 async def test_an_older_lease_is_refused_where_the_bus_does_not_say_that_it_is_its_own(agents, leases):
     """It does not answer; or it counts anew, and has not got that far."""
@@ -367,6 +397,18 @@ async def test_an_older_lease_is_refused_where_the_bus_does_not_say_that_it_is_i
     agent.leases = leases
     await agent.commands.on_command(command(agent, "c2", lease_revision=3, **away))
     assert [outcome.status for outcome in agent.outcomes] == ["done", "refused"]
+
+
+async def test_a_value_shuts_out_what_was_written_under_an_earlier_lease(agents, following):
+    """Though its lease has commanded nothing here yet. The earlier value comes late, and so does a command."""
+    agent = agents[0]
+    moved = Placement(peer="node1", rail="rail0", via="rail1", entropy=0)
+    await following.on_paths("node0", NodePaths(node="node0", lease_revision=9, placements=(moved,), backups=(moved,)))
+    await following.on_paths("node0", NodePaths(node="node0", lease_revision=5))
+    await agent.commands.on_command(command(agent, lease_revision=5, away=("rail0",)))
+    await agent.quiet()
+    assert (agent.via("node1"), set(agent.actuator.routing.backups.values())) == ("rail1", {moved})
+    assert agent.outcomes[0].status == "refused"
 
 
 async def test_who_has_not_noticed_that_the_bus_counts_anew_does_not_shut_out_who_has(agents):
@@ -390,6 +432,37 @@ async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agent
     await cut.commands.on_command(command(cut, back=("rail0",)))
     assert (cut.via("node1"), cut.via("node2")) == ("rail1", "rail0")
     assert cut.outcomes[0].status == "done"
+
+
+@pytest.mark.parametrize(("decided_ns", "via"), [(0, "rail1"), (10, "rail1"), (11, "rail0")])
+@pytest.mark.parametrize("lost", [0, 1], ids=["its own NIC", "a peer's NIC"])
+async def test_what_a_restarted_agent_finds_in_force_is_moved_by_what_was_decided_since(agents, lost, decided_ns, via):
+    """The loss was told before, and nobody tells it again. The value may be older than that; an older remediator does not say."""
+    one, beginning_ns = agents[0], agents[0].clock.now_ns()
+    agents[lost].lose()
+    await settle(agents)
+    one.clock.advance(10)
+    await one.restart()
+    one.clock.advance(10)
+    home = tuple(Placement(peer=peer, rail="rail0", via="rail0", entropy=0) for peer in ("node1", "node2"))
+    backup = Placement(peer="node1", rail="rail0", via="rail1", entropy=0)
+    value = NodePaths(
+        node="node0", lease_revision=5, placements=home, backups=(backup,), decided_ns=decided_ns and beginning_ns + decided_ns
+    )  # fmt: skip
+    await follows(one).on_paths("node0", value)
+    assert one.via("node1") == via
+    assert one.actuator.routing.backups["node1", "rail0"] == backup
+
+
+async def test_an_agent_that_finds_nothing_in_force_follows_an_old_value(agents):
+    """Its host has booted: what was lost may be lost still."""
+    one, decided_ns = agents[0], agents[0].clock.now_ns()
+    one.clock.advance(10)
+    one.arm("always")
+    moved = Placement(peer="node1", rail="rail0", via="rail1", entropy=0)
+    value = NodePaths(node="node0", lease_revision=5, placements=(moved,), decided_ns=decided_ns)
+    await follows(one).on_paths("node0", value)
+    assert one.via("node1") == "rail1"
 
 
 async def test_a_strangers_datagram_changes_nothing(agents):

@@ -180,11 +180,14 @@ class SimulatedFleet:
         for path, sequence in on_hold:
             self._at(self.now_ns + FLIGHT_NS, self._arrive, path, sequence)
 
-    def halt_detector(self, ms):
-        """What it is told meanwhile waits, and is read at once when it goes on."""
+    def halt_detector(self, ms, *, in_turn=False):
+        """What it is told meanwhile waits, and is read at once when it goes on; ports and delays `in_turn`, as two subscriptions are."""
         self.backlog = []
         self.run(ms)
         backlog, self.backlog = self.backlog, None
+        if in_turn:
+            kinds = [[each for each in backlog if isinstance(each, kind)] for kind in (PortState, DelayBatch)]
+            backlog = [each for pair in itertools.zip_longest(*kinds) for each in pair if each is not None]
         for message in backlog:
             self.tell(message)
 

@@ -49,6 +49,18 @@ def test_two_nodes_that_agree_are_time_that_passed(event_time):
     assert event_time.now_ns == T + 3_600 * SECOND_NS
 
 
+@pytest.mark.parametrize("names", [["node0"], ["node0", "node1"]])
+def test_where_time_is_measured_no_clock_makes_it_jump(names):
+    """Hosts that boot with the same wrong date agree, and no time has passed."""
+    line = EventTime()
+    line.learn("node0", T)
+    line.advance(7)
+    for name in names * 2:
+        line.learn(name, T + 3_600 * SECOND_NS)
+
+    assert line.now_ns == T + 7
+
+
 def test_a_lone_node_is_believed():
     """There is nobody to ask."""
     line = EventTime()

@@ -51,6 +51,37 @@ def test_what_waits_in_the_detectors_queue_is_read_before_it_judges(make_fleet, 
     assert silences(inventory.take()) == []
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_backlog_that_is_read_in_turn_is_no_clock_set_back(make_fleet, nodes):
+    """Ports are read up to now long before reports are, as there are fewer: a path that died meanwhile is silent as soon as all is read."""
+    inventory = make_fleet(nodes=nodes)
+    inventory.run(1_000)
+    inventory.cut.add(PATH)
+    inventory.halt_detector(3_000, in_turn=True)
+    inventory.run(150)
+    assert [(event.kind, event.who) for event in inventory.take()] == [("path", str(PATH))]
+
+
+def test_two_clocks_that_are_wrong_by_the_same_delay_no_verdict_of_others(make_fleet):
+    """Two hosts boot with the same date of an hour ahead; the path between two others is silent as soon as ever."""
+    inventory = make_fleet(nodes=5)
+    for name in ("node3", "node4"):
+        inventory.offset_ns[name] = 3_600_000 * MS
+    inventory.run(150)
+    inventory.cut.add(PATH)
+    inventory.run(320)
+    assert silences(inventory.take()) == [str(PATH)]
+
+
+def test_a_node_that_has_told_of_its_ports_alone_is_there(make_fleet, make_node, make_port):
+    """However wrong its clock is: it is not missed before it reports."""
+    inventory = make_fleet()
+    inventory.tell(make_node("node9"))
+    inventory.tell(make_port("node9.rail0", inventory.now_ns - 3_600_000 * MS))
+    inventory.run(500)
+    assert inventory.take() == []
+
+
 @pytest.mark.parametrize("phase_ms", range(0, 100, 17))
 def test_a_host_that_stood_still_is_no_dead_path(make_fleet, phase_ms):
     """Its kernel holds up what it sent by all NICs, although its probe says in time that it sent."""

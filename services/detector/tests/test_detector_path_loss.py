@@ -68,6 +68,46 @@ def test_a_lossy_path_that_heals_speaks(make_fleet):
     assert healed.evidence["loss_share"] < 0.025
 
 
+@pytest.mark.parametrize("too_small", [False, True])
+@pytest.mark.parametrize("trouble", ["port", "sender"])
+def test_a_lossy_path_that_heals_in_another_trouble_speaks(make_fleet, too_small, trouble):
+    """It was claimed to be silent meanwhile, and the port or process explains that: no silence is said, and none ends."""
+    inventory = make_fleet(nodes=2)
+    if too_small:
+        inventory.too_small.add(PATH)
+    else:
+        inventory.lose[PATH] = every(10)
+    inventory.run(25_000)
+    (lossy,) = inventory.take()
+
+    inventory.too_small.clear()
+    inventory.lose.clear()
+    if trouble == "port":
+        inventory.set_carrier(PATH.source, carrier=False)
+        inventory.run(4_000)
+        inventory.set_carrier(PATH.source, carrier=True)
+    else:
+        inventory.stopped.add("node0")
+        inventory.run(2_000)
+        inventory.stopped.clear()
+    inventory.run(40_000)
+    (healed,) = [event for event in inventory.take() if event.kind == "path"]
+    assert (told([healed]), healed.cause) == ([(str(PATH), "speaking")], lossy.id)
+
+
+def test_a_lossy_path_that_falls_silent_is_lossy_anew_afterwards(make_fleet):
+    """The end of a silence ends all that was said of the path."""
+    inventory = make_fleet()
+    inventory.lose[PATH] = every(10)
+    inventory.run(25_000)
+    inventory.cut.add(PATH)
+    inventory.run(1_000)
+    inventory.cut.clear()
+    inventory.run(25_000)
+
+    assert [state for _, state in told(inventory.take())] == ["lossy", "silent", "speaking", "lossy"]
+
+
 def test_loss_under_a_standing_queue_is_congestion(make_fleet):
     """The delays of what gets through stand 20 ms above the least: a full queue, no fault."""
     inventory = make_fleet()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from foliot_schemas import Node, Witness
 from foliot_schemas.names import Path, node_of
 
 PATH = Path("node0.rail0", "node1.rail0", 0)
+MS = 1_000_000
 SWEPT = PATH._replace(entropy=1)
 PHASES_MS = range(0, 200, 29)
 """When a fault strikes, against the timers of probes and batches: what is right must not hang on it."""
@@ -221,6 +223,106 @@ def test_a_path_that_falls_silent_again_at_once_is_still_the_same_silence(make_f
     inventory.run(500)
 
     assert told(inventory.take()) == [silent(PATH)]
+
+
+@pytest.mark.parametrize("name", ["node0", "node1"])
+def test_a_silence_outlasts_that_its_node_leaves_for_a_moment(make_fleet, make_node, name):
+    """The remediator remembers it as well, and waits for its end."""
+    inventory = make_fleet()
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    (silence,) = inventory.take()
+    inventory.tell(Node(name=name, nics=()))
+    inventory.run(2_000)
+    inventory.cut.clear()
+    inventory.run(3_000)
+    inventory.tell(make_node(name))
+    inventory.run(2_000)
+
+    assert [(event.state, event.cause) for event in inventory.take()] == [("speaking", silence.id)]
+
+
+def test_a_silence_is_told_anew_where_its_node_was_away_for_long(make_fleet, make_node):
+    """Nobody remembers it."""
+    inventory = make_fleet(nodes=2)
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    assert told(inventory.take()) == [silent(PATH)]
+    inventory.tell(Node(name="node1", nics=()))
+    inventory.run(61_000)
+    inventory.tell(make_node("node1"))
+    inventory.run(2_000)
+
+    assert told(inventory.take()) == [silent(PATH)]
+
+
+def pass_one(inventory, path):
+    """Of a dead path the next probe comes through, and no other."""
+    inventory.cut.discard(path)
+    chances = iter([False])
+    inventory.lose[path] = lambda _: next(chances, True)
+
+
+@pytest.mark.parametrize("path", [PATH, SWEPT])
+@pytest.mark.parametrize("phase_ms", PHASES_MS)
+def test_one_probe_that_comes_through_is_no_return(make_fleet, path, phase_ms):
+    """However often, and also of a path out of use, of which nobody says at once that it fell silent again."""
+    inventory = make_fleet()
+    inventory.cut.add(path)
+    inventory.run(1_500 + phase_ms)
+    assert told(inventory.take()) == [silent(path)]
+    for _ in range(3):
+        pass_one(inventory, path)
+        inventory.run(3_000)
+    assert inventory.take() == []
+
+    inventory.lose.clear()
+    inventory.run(3_000)
+    assert told(inventory.take()) == [("path", str(path), "speaking")]
+
+
+@pytest.mark.parametrize("path", [PATH, SWEPT])
+@pytest.mark.parametrize("kept_back", ["by the bus", "by the detector", "by the bus, all at once"])
+def test_a_path_that_died_again_speaks_to_nobody_who_reads_of_it_late(make_fleet, path, kept_back):
+    """It was heard for a moment, and what its receiver says since waits to be read."""
+    inventory = make_fleet()
+    inventory.cut.add(path)
+    inventory.run(1_500)
+    inventory.cut.discard(path)
+    inventory.run(210 if path == SWEPT else 60)
+    inventory.cut.add(path)
+    inventory.take()
+    if kept_back == "by the detector":
+        inventory.halt_detector(3_000)
+    elif kept_back == "by the bus":
+        inventory.bus_delay_ns["node1"] = 3_000 * MS
+    else:
+        parted_ns = inventory.now_ns
+        for _ in range(300):
+            inventory.bus_delay_ns["node1"] = parted_ns + 3_000 * MS - inventory.now_ns
+            inventory.run(10)
+    inventory.run(8_000)
+    assert [event for event in inventory.take() if event.kind == "path"] == []
+
+
+def test_an_older_word_that_is_told_again_is_no_return(make_fleet, make_delays):
+    """It names an earlier probe than that after which the path fell silent once more."""
+    inventory = make_fleet()
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    inventory.cut.clear()
+    inventory.run(60)
+    heard = inventory.now_ns, inventory.heard[PATH], inventory.sequence[PATH]
+    inventory.run(60)
+    inventory.cut.add(PATH)
+    inventory.run(500)
+    assert told(inventory.take()) == [silent(PATH)]
+    at_ns, heard_ns, sequence = heard
+    row = (PATH, Witness.DESTINATION, 1, 1, heard_ns, 1, 1, sequence)
+    inventory.tell(make_delays("node1", at_ns, [row]))
+    inventory.run(1_000)
+    assert inventory.take() == []
+    assert not inventory.detector._detectors[1]._spoken
 
 
 def test_two_nodes_and_a_single_path_each_way_suffice(make_fleet):

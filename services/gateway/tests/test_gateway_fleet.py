@@ -1,10 +1,15 @@
 """The present state of the fleet, folded from messages."""
 
+import time
+
 import msgspec
 import numpy as np
 import pytest
 
+from foliot.clock import BusClock
+from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.fleet import Fleet
+from foliot_gateway.state.store import Store
 from foliot_schemas import (
     ClockState,
     DelayBatch,
@@ -20,6 +25,7 @@ from foliot_schemas import (
 )
 
 PATH = "node0.rail0>node3.rail0#2"
+SECOND_NS = 1_000_000_000
 
 
 def port(*, carrier=True, admin_up=True, counters=None, **more):
@@ -147,6 +153,18 @@ def test_what_is_dated_ahead_counts_as_of_now():
     assert only_nic(fleet).condition == "up"
 
 
+def test_no_node_moves_the_time_by_which_verdicts_are_ordered():
+    """The clock that dates spans follows whoever is furthest ahead; that one's verdicts would outlast all others."""
+    ahead_ns = time.time_ns() + 3_600 * SECOND_NS
+    clock = BusClock()
+    clock.learn(ahead_ns)
+    store = Store(GatewaySettings(), clock.now_ns)
+    store.event(verdict("path", PATH, "silent", at_ns=ahead_ns))
+    store.event(verdict("path", PATH, "speaking", at_ns=time.time_ns() + SECOND_NS))
+
+    assert [view.state for view in store.fleet.paths()] == ["speaking"]
+
+
 def test_a_change_without_counters_keeps_the_last_ones():
     """Link changes are sent at once, without counters; those of the last second stand."""
     fleet = Fleet()
@@ -154,6 +172,24 @@ def test_a_change_without_counters_keeps_the_last_ones():
     fleet.fold_port(port(carrier=False, change=True))
 
     assert (only_nic(fleet).counters, only_nic(fleet).state) == ({"rx_packets": 7}, "down")
+
+
+@pytest.mark.parametrize("in_inventory", [True, False])
+def test_an_older_word_of_a_port_changes_nothing(in_inventory):
+    """It comes late. Where the clock was set back, earlier dates are those of newer words."""
+    now_ns = 10 * SECOND_NS
+    fleet = Fleet(lambda: now_ns)
+    if in_inventory:
+        fleet.fold_node("node3", node())
+    word = msgspec.structs.replace(port(carrier=False), at_ns=now_ns)
+    fleet.fold_port(word)
+    fleet.fold_port(msgspec.structs.replace(word, carrier=True, at_ns=9 * SECOND_NS))
+    assert only_nic(fleet).state == "down"
+
+    for tenth in range(5):
+        now_ns += SECOND_NS // 10
+        fleet.fold_port(msgspec.structs.replace(word, carrier=True, at_ns=5 * SECOND_NS + tenth * SECOND_NS // 10))
+    assert only_nic(fleet).state == "up"
 
 
 def test_a_nic_is_moved_when_the_remediator_wants_it_and_no_agent_spoke():
@@ -310,6 +346,102 @@ def test_nobody_speaks_for_the_nics_of_a_dead_probe():
     assert fleet.changed_tiles() == {}
     fleet.fold_event(verdict("process", "node3/probe", "alive", at_ns=6))
     assert looks(fleet, "node3.rail0") == ("up", False)
+
+
+class SetClock:
+    """A fleet, by a clock that is right, and node3, by one that is ahead or behind."""
+
+    def __init__(self, ahead_ns):
+        self.now_ns, self.ahead_ns = 1_000 * SECOND_NS, ahead_ns
+        self.fleet = Fleet(lambda: self.now_ns)
+        for name in ("node0", "node3"):
+            self.fleet.fold_node(name, node(name))
+        self.report()
+
+    def report(self):
+        """Half a second in which node3 says how its port is."""
+        for _ in range(5):
+            self.now_ns += SECOND_NS // 10
+            self.fleet.fold_port(msgspec.structs.replace(port(), at_ns=self.now_ns + self.ahead_ns))
+
+    def say(self, kind, who, state, cause=""):
+        """An event by node3's clock; returns its id."""
+        event = msgspec.structs.replace(
+            verdict(kind, who, state, at_ns=self.now_ns + self.ahead_ns), id=f"{who}/{state}-{self.now_ns}", cause=cause
+        )
+        self.fleet.fold_event(event)
+        return event.id
+
+    @property
+    def look(self):
+        """Condition of node3's NIC, and why."""
+        view = next(nic for each in self.fleet.nodes() for nic in each.nics if nic.nic == "node3.rail0")
+        return view.condition, view.why
+
+
+TROUBLES = [
+    ("path", PATH, "silent", "speaking"), ("nic", "node3.rail0", "lossy", "sound"),
+    ("process", "node3/probe", "dead", "alive"),
+]  # fmt: skip
+"""Kind, whom it is about, and the states that begin and end it."""
+CLOCKS = [(0, -5 * SECOND_NS), (3_600 * SECOND_NS, 0)]
+"""How far node3's clock is ahead before it is set, and afterwards."""
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("reports", [True, False])
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_trouble_ends_although_the_clock_was_set_back(trouble, clock, reports):
+    """Its end is dated before its beginning, whether or not the gateway has heard the new clock yet."""
+    world = SetClock(clock[0])
+    kind, who, bad, good = trouble
+    begun = world.say(kind, who, bad)
+    assert world.look != ("up", "")
+    world.ahead_ns = clock[1]
+    if reports:
+        world.report()
+    world.say(kind, who, good, cause=begun)
+
+    assert world.look == ("up", "")
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_trouble_begins_although_the_clock_was_set_back(trouble, clock):
+    """The last one ended later, by the clock as it was then."""
+    world = SetClock(clock[0])
+    kind, who, bad, good = trouble
+    world.say(kind, who, good, cause=world.say(kind, who, bad))
+    world.ahead_ns = clock[1]
+    world.report()
+    world.say(kind, who, bad)
+
+    assert world.look != ("up", "")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_trouble_that_is_told_after_its_end_is_over(trouble):
+    """Although the clock was set back between them."""
+    world = SetClock(-5 * SECOND_NS)
+    kind, who, bad, good = trouble
+    late = verdict(kind, who, bad, at_ns=world.now_ns)
+    world.say(kind, who, good, cause=late.id)
+    world.fleet.fold_event(late)
+
+    assert world.look == ("up", "")
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_what_is_moved_is_back_although_the_clock_was_set_back(clock):
+    """So is a placement in force, of which the agent reported last."""
+    world = SetClock(clock[0])
+    for rail, ahead_ns in zip((1, 0), clock, strict=True):
+        world.ahead_ns = ahead_ns
+        world.report()
+        moved = {"away" if rail else "back": ("rail0",), "placements": (placement(f"rail{rail}", 0, peer="node0"),)}
+        done = msgspec.structs.replace(outcome(at_ns=world.now_ns + world.ahead_ns, **moved), node="node3")
+        world.fleet.fold_outcome(done)
+        assert (world.look[0] == "moved") == bool(rail)
 
 
 def test_the_last_word_on_each_clock_is_kept():

@@ -90,6 +90,27 @@ def test_only_the_detector_ends_a_lossy_state():
     assert only_path(fleet).state == "speaking"
 
 
+@pytest.mark.parametrize("late", [heard(last_ns=1_400), {"witness": Witness.SPEAKS_AGAIN, "last_ns": 1_400}])
+def test_what_was_heard_before_a_verdict_does_not_end_it(late):
+    """A row that comes late counts as of when the path was heard; what was heard later does end it, at once."""
+    fleet = Fleet()
+    fleet.fold_event(verdict("silent", 2_000))
+    fleet.fold_delays(batch(late, at_ns=1_500))
+    assert (only_path(fleet).state, only_path(fleet).heard_ns) == ("silent", 1_400)
+
+    fleet.fold_delays(batch(late | {"last_ns": 2_400}, at_ns=2_500))
+    assert only_path(fleet).state == "speaking"
+
+
+def test_a_lossy_path_that_is_silent_for_a_while_stays_lossy():
+    """What its receiver says of silence and return says nothing of loss."""
+    fleet = Fleet()
+    fleet.fold_event(verdict("lossy", 10))
+    for witness in (Witness.FELL_SILENT, Witness.SPEAKS_AGAIN):
+        fleet.fold_delays(batch({"witness": witness, "last_ns": 2_000}, at_ns=2_100))
+        assert only_path(fleet).state == "lossy"
+
+
 def test_an_old_verdict_read_late_changes_nothing():
     """The stream's older verdicts arrive after the newest one when the gateway starts."""
     fleet = Fleet()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 SECOND = 1_000_000_000
 
 
@@ -29,6 +31,18 @@ def test_a_damped_nic_waits_for_its_reuse(world):
     world.flap("node3.rail0", "up", suppressed=True, reuse_at_ns=reuse_at_ns)
     assert world.run(29.9) == []
     assert len(world.run(0.5)) == 4
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, 3_600])
+def test_a_damped_nic_of_a_node_with_a_wrong_clock_waits_as_long(world, ahead_s):
+    """The time of its reuse is by that clock."""
+    world.ahead["node3"], world.unsynchronised = ahead_s * SECOND, {"node3"}
+    world.run(5.0)
+    world.flap("node3.rail0", "down")
+    world.run(0.5)
+    world.flap("node3.rail0", "up", suppressed=True, reuse_at_ns=world.now_ns + (30 + ahead_s) * SECOND)
+    assert world.run(29.9) == []
+    assert {command.verb for command in world.run(0.5)} == {"restore"}
 
 
 def test_flaps_of_a_damped_nic_are_not_counted_twice(world):

@@ -112,6 +112,21 @@ def test_an_older_lease_changes_no_home(world):
     assert world.core.homes.of(DESTINATION) == CHOSEN
 
 
+@pytest.mark.parametrize(("ways", "late"), [((CHOSEN,), ()), ((), (CHOSEN,))])
+def test_choices_that_a_former_holder_stored_late_are_written_over(world, ways, late):
+    """Once: whoever starts next reads the bucket, and none is kept for a node that has none."""
+    for way in (CHOSEN, *(ways or (None,))):
+        choose(world, way)
+    world.see(world.homes.pop("node0"))
+    world.see(told(*late, lease=6))
+    world.run(1.0)
+    assert world.homes.pop("node0") == told(*ways, lease=7)
+    world.run(1.0)
+    assert world.homes == {}
+    world.run(61.0)
+    assert [*world.homes] == ["node0"] * bool(ways)
+
+
 def test_what_was_not_stored_is_lost_with_the_lease(world):
     """Its successor knows only the bucket; one that thinks otherwise would move traffic when it holds the lease again."""
     world.core.assign_home(DESTINATION, CHOSEN, CAUSE)

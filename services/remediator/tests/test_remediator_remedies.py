@@ -12,7 +12,9 @@ import pytest
 from foliot.settings import SettingsError
 from foliot_remediator.core import remedies
 from foliot_remediator.core.actions import command_ledger, remedy
+from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget
+from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.service import Service
 from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.fleet_clock import FleetClock
@@ -239,6 +241,23 @@ def test_what_it_asks_makes_no_attempt_of_failover_be_forgotten(make_tuned, monk
     assert {each.node for each in first} == {each.node for each in again}
     ids = [each.id for each in (*first, *again)]
     assert len(set(ids)) == len(ids)
+
+
+def test_a_node_that_fails_rests_however_long_ago_it_was_asked_first(monkeypatch):
+    """In a storm, its entry would be the oldest of all."""
+    monkeypatch.setattr(command_ledger, "_REMEMBERED", 4)
+    ledger, order = command_ledger.CommandLedger(), Reroute(away=("rail0",))
+    requests = [DecisionRequest("reroute", "node3.rail0", Cause(f"e{number}", ""), 0, 0) for number in range(5)]
+
+    def ask(request):
+        command = ledger.write(request, "node0", order, lease=1, advice=False)
+        return command_ledger.Sent(command, order, request.who, request.cause, None, request.remedy)
+
+    sent = [ask(request) for request in requests[:4]]
+    for _ in range(2):
+        ledger.fail(sent[0], 0)
+    ask(requests[4])
+    assert ledger.is_done_with(requests[0], "node0", advice=False)
 
 
 def test_nics_that_it_sent_away_keep_no_lost_nic_from_being_left(make_tuned):

@@ -154,6 +154,20 @@ def test_a_number_of_an_earlier_count_silences_nobody(make_world):
     assert world.guards() == ["lease"]
 
 
+def test_a_value_that_a_former_holder_stored_late_is_written_over(world):
+    """Whoever starts next reads the bucket. A successor's is left alone, also where two shards were set to the same nodes."""
+    own = world.paths("node3")
+    written = len(world.supplies["node3"])
+    world.see(msgspec.structs.replace(own, lease_revision=own.lease_revision - 1, away=("rail0",)))
+    world.run(1.0)
+    assert world.supplies["node3"][written:] == [
+        msgspec.structs.replace(own, decided_ns=world.paths("node3").decided_ns)
+    ]
+    world.see(msgspec.structs.replace(own, lease_revision=own.lease_revision + 1, away=("rail0",)))
+    world.run(1.0)
+    assert len(world.supplies["node3"]) == written + 1
+
+
 def test_what_agents_report_is_known_before_it_is_written(make_world):
     """A holder that ended before it wrote what it had commanded leaves nothing away for ever: agents' answers say what they did."""
     before = make_world()

@@ -249,7 +249,8 @@ class KernelBackend:
                 changes = wanted(
                     None, paths, actuator.routing, losses, is_known=lambda placement: placement.peer in known
                 )
-                await MoveQueue(actuator, losses, clock).follow(changes, act=act)
+                move_queue = MoveQueue(actuator, losses, clock)
+                await move_queue.follow(changes, act=act, decided_ns=paths.decided_ns)
             return tuple(rehearsal.changes)
 
 

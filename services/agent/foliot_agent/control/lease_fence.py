@@ -33,9 +33,11 @@ class LeaseFence:
 
     async def passes(self, revision: int) -> bool:
         """Whether a revision is not past. Before one that looks so is refused, the bus is asked."""
-        if 0 < revision < self.highest and self._since_ns:
-            count = await self._count()
-            if count is not None and count.since_ns != self._since_ns and revision <= count.last:
+        highest = self.highest  # a later one may be given and heard while the bus answers
+        if 0 < revision < highest and (count := await self._count()) is not None:
+            # No count gives more than its last: so it is told even if the bus that gave the highest was never asked.
+            counts_anew = count.last < highest or self._since_ns not in {0, count.since_ns}
+            if counts_anew and revision <= count.last:
                 self._begin_anew(revision)
         return revision >= self.highest
 
@@ -46,11 +48,11 @@ class LeaseFence:
         self.highest = max(revision, self.highest)
 
     async def _look_up(self) -> None:
-        count = await self._count()
+        highest, count = self.highest, await self._count()
         if count is None:
             return
         self._since_ns = count.since_ns
-        if self.highest > count.last:  # given by the bus of before, to a holder that has not noticed yet
+        if highest > count.last:  # given by the bus of before, to a holder that has not noticed yet
             self._begin_anew(count.last)
 
     def _begin_anew(self, revision: int) -> None:

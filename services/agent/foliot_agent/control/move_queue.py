@@ -51,6 +51,8 @@ class MoveQueue:
         self._actuator = actuator
         self._losses = losses
         self._clock = clock
+        self._started_ns = clock.local_ns()
+        """Local time: the reference time may not be known yet."""
         self._turn = asyncio.Lock()
         """Held for one change of the kernel. asyncio's lock is fair: who lets it go has it again when all who wait
         have had it."""
@@ -59,7 +61,7 @@ class MoveQueue:
         self._armed = asyncio.Lock()
         """One set of backups after the other, each whole."""
         self._turned_ns: dict[str, int] = {}
-        """By rail, the reference time at which the last command that turned it began."""
+        """By rail, the reference time at which the last command that turned it was issued."""
         self._placed_ns: dict[Destination, int] = {}
         """The same of destinations, those of turned rails included."""
 
@@ -68,21 +70,40 @@ class MoveQueue:
         """The ways in force."""
         return self._actuator.routing
 
-    async def apply(self, order: Reroute | Restore) -> Move:
-        """Moves what is not there yet."""
+    async def apply(self, order: Reroute | Restore, issued_ns: int) -> Move:
+        """Moves what is not there yet.
+
+        An older command may come late, behind a newer one. What that has turned stays as it is.
+
+        Parameters:
+            issued_ns: when the command was issued.
+        """
         for placement in order.placements:
             self._losses.overrule(placement.peer, placement.via)
         async with self._commanded:
-            began_ns = self._clock.now_ns()
-            move = await self._apply(order.away, order.back, order.placements)
+            issued_ns = min(issued_ns, self._clock.now_ns())  # a clock that is ahead shuts out nobody later
+
+            def is_open(rail: str) -> bool:
+                return self._turned_ns.get(rail, 0) <= issued_ns
+
+            away, back = tuple(filter(is_open, order.away)), tuple(filter(is_open, order.back))
+            placements = tuple(
+                each for each in order.placements if self._placed_ns.get(destination_of(each), 0) <= issued_ns
+            )
+            overtaken = ""
+            if (away, back, placements) != (order.away, order.back, order.placements):
+                overtaken = "a command that was issued later has turned what it asks for, or some of it"
+                if not (away or back or placements):
+                    return Move(status="refused", reason=overtaken)
+            move = await self._apply(away, back, placements)
             if move.status in {"done", "already"}:
-                self._turned_ns |= dict.fromkeys((*order.away, *order.back), began_ns)
-                self._placed_ns |= dict.fromkeys(move.destinations, began_ns)
+                self._turned_ns |= dict.fromkeys((*away, *back), issued_ns)
+                self._placed_ns |= {each: max(issued_ns, self._placed_ns.get(each, 0)) for each in move.destinations}
                 if len(self._placed_ns) > len(self.routing.placements):  # peers have left
                     self._placed_ns = {
                         each: at_ns for each, at_ns in self._placed_ns.items() if each in self.routing.placements
                     }
-            return move
+            return msgspec.structs.replace(move, reason=move.reason or overtaken)
 
     async def flee(self, rail: str) -> Move:
         """Leaves a rail whose own NIC is lost: one rule, however many peers there are."""
@@ -110,14 +131,27 @@ class MoveQueue:
         """Arms the wanted backups and, where the node may act, makes the wanted moves.
 
         A command overtakes the value that was decided before it, above all when the bus comes back. So a destination or
-        a rail that a command has turned since stays as it is; a later value has both.
+        a rail that a command has turned since stays as it is; a later value has both. What an earlier run of the agent
+        has left in force stays too, unless the value was decided after the start: that run may have left a NIC whose
+        loss nobody tells again.
 
         Parameters:
-            decided_ns: when the value was decided, reference time; 0: not known, and then no command was later.
+            decided_ns: when the value was decided, reference time; 0: not known, and then the start was later, but no
+                command.
         """
+        started_ns = self._clock.now_ns() - (self._clock.local_ns() - self._started_ns)
 
-        def is_open(last_ns: int) -> bool:
+        def is_open(last_ns: int | None, *, adopted: bool) -> bool:
+            if last_ns is None:
+                return not adopted or decided_ns > started_ns
             return decided_ns == 0 or last_ns <= decided_ns
+
+        def is_open_rail(rail: str) -> bool:
+            return is_open(self._turned_ns.get(rail), adopted=any(each[1] == rail for each in self.routing.adopted))
+
+        def is_open_way(way: Placement) -> bool:
+            destination = destination_of(way)
+            return is_open(self._placed_ns.get(destination), adopted=destination in self.routing.adopted)
 
         async with self._armed:
             reason = await self._arm(wanted.backups)
@@ -126,9 +160,9 @@ class MoveQueue:
         away = tuple(rail for rail in wanted.away if self.routing.can_leave(rail, self._losses.dead))
         async with self._commanded:
             move = await self._apply(
-                tuple(rail for rail in away if is_open(self._turned_ns.get(rail, 0))),
-                tuple(rail for rail in wanted.back if is_open(self._turned_ns.get(rail, 0))),
-                tuple(each for each in wanted.placements if is_open(self._placed_ns.get(destination_of(each), 0))),
+                tuple(filter(is_open_rail, away)),
+                tuple(filter(is_open_rail, wanted.back)),
+                tuple(filter(is_open_way, wanted.placements)),
             )
         return msgspec.structs.replace(move, status="failed", reason=reason) if reason else move
 
@@ -184,7 +218,7 @@ class MoveQueue:
             each for each in placements if each.rail in back and routing.placements.get(destination_of(each)) != each
         ]
         others = [each for each in placements if each.rail not in back and routing.way(destination_of(each)) != each]
-        changed, reason = False, ""
+        changed, reason, undone = False, "", ""
         try:
             for rail in away:
                 changed |= await self._rail(rail, away=True)
@@ -192,31 +226,41 @@ class MoveQueue:
             changed |= await self._place(others)
             for rail in back:
                 changed |= await self._rail(rail, away=False)
-            if back:
-                await self._place(detours(routing, concerned, self._losses.dead))
         except ActuatorError as error:
             reason = str(error)
+        else:
+            if back:
+                detoured, undone = await self._take_detours(concerned)
+                changed |= detoured
         move = self._move(concerned, before, away=away, back=back, changed=changed, failed=reason)
         if (ahead or others) and move.status == "already":
             return msgspec.structs.replace(
                 move, status="refused", reason="a NIC of every way that it asks for was lost meanwhile"
             )
+        if undone:  # the rail is back all the same, and with it whatever needs no detour
+            return msgspec.structs.replace(move, reason=undone)
         return move
 
     async def _detour(self, destinations: tuple[Destination, ...]) -> Move:
         """Moves, by their routes alone, those of these destinations whose way is dead."""
         concerned = [destination_of(each) for each in detours(self.routing, destinations, self._losses.dead)]
-        before, changed, reason = self.routing.now(concerned), False, ""
+        before = self.routing.now(concerned)
+        changed, reason = await self._take_detours(concerned)
+        return self._move(concerned, before, changed=changed, failed=reason)
+
+    async def _take_detours(self, destinations: Iterable[Destination]) -> tuple[bool, str]:
+        """Takes those of these destinations whose way is dead off it; says whether there were any, and what failed."""
+        changed = False
         try:
-            for destination in concerned:
+            for destination in destinations:
                 async with self._turn:
-                    # Looked at again: it may have been moved meanwhile, or its NIC be back.
+                    # Looked at only now: it may have been moved meanwhile, or its NIC be back.
                     for found in detours(self.routing, (destination,), self._losses.dead):
                         await self._actuator.place(found)
                         changed = True
         except ActuatorError as error:
-            reason = str(error)
-        return self._move(concerned, before, changed=changed, failed=reason)
+            return changed, str(error)
+        return changed, ""
 
     async def _place(self, placements: Iterable[Placement], *, ahead: bool = False) -> bool:
         """Places those that have not lost a NIC while others had their turn; says whether there were any."""

@@ -13,10 +13,11 @@ from foliot_agent.core.route_guard import unknown
 from foliot_schemas import NodePaths
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from foliot_agent.actuators.base import Actuator
     from foliot_agent.control.kernel_backend import KernelBackend
+    from foliot_agent.control.lease_fence import LeaseFence
     from foliot_agent.control.move_queue import MoveQueue
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.route_guard import Situation
@@ -39,8 +40,8 @@ class Reconciler:
     move_queue: MoveQueue
     kernel: KernelBackend
     restart_cache: RestartCache
-    fence: Callable[[int], Awaitable[bool]]
-    """Whether a value of this lease may be followed."""
+    fence: LeaseFence
+    """The fence of commands too: a value of an earlier lease than either has had is not followed."""
     policy: Policy
     forget: Callable[[str], None]
     """Called with the name of a peer that has left for a minute."""
@@ -85,6 +86,19 @@ class Reconciler:
                 # What the value said of this peer could not be done before it was known.
                 await self._follow(_without(self._paths, name), self._paths)
 
+    async def leave_unnamed(self, bus_connected: Callable[[], bool]) -> None:
+        """Leaves, as the bus is there a minute later, the peers of the last run that the inventory has not named by then.
+
+        A bus that has lost its store names nobody at first: every node says again that it is there.
+        """
+        while True:
+            await asyncio.sleep(_FORGET_S)
+            if bus_connected():
+                break
+        for name in tuple(self._peers):
+            if name not in self.told:
+                await self.on_node(name, None)
+
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable by every actuator."""
         await self.kernel.join(peer)
@@ -110,9 +124,10 @@ class Reconciler:
         """Takes the ways that the remediator wants in force."""
         if name != self._own.name or paths is None:
             return
-        if not await self.fence(paths.lease_revision):
+        if not await self.fence.passes(paths.lease_revision):
             log.warning("paths_fenced", lease_revision=paths.lease_revision)
             return
+        self.fence.raise_to(paths.lease_revision)
         before, self._paths = self._paths, paths
         await self._follow(before, paths)
 

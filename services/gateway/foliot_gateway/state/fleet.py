@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import functools
-import time
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from foliot.clock import BusClock
+from foliot.clock.message_dating import MinimumOffsets
 from foliot.text.messages import happened_ns
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
+from foliot_gateway.state.date import Date
 from foliot_gateway.state.nic_condition import Condition, Tile, judge
 from foliot_gateway.state.path_table import PathTable, PathView
 from foliot_gateway.state.routing_view import RoutingView
+from foliot_gateway.state.verdicts import Verdicts
 from foliot_schemas.event_kinds import losing
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from foliot_schemas import ClockState, Event, Node, NodePaths, Outcome, PortState
+    from foliot_schemas import ClockState, DelayBatch, Event, Node, NodePaths, Outcome, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -60,26 +63,30 @@ class Fleet:
     """The present state. `fold_…` takes a message, the rest answers.
 
     Parameters:
-        now_ns: reference time. A message dated ahead of it counts as of now, and does not outlast what comes after it.
+        now_ns: a time that no node moves, and that nobody sets. A message dated ahead of it counts as of now, and does
+            not outlast what comes after it.
     """
 
-    def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self._now_ns = now_ns
+    def __init__(self, now_ns: Callable[[], int] | None = None) -> None:
+        self._now_ns = now_ns or BusClock().now_ns  # it learns from nobody
+        self._offsets = MinimumOffsets()
         self._limit = CardinalityLimit()
         self._nodes, self._nics = self._limit.nodes, self._limit.nics
         self._ports: dict[str, PortState] = {}
+        self._port_dates: dict[str, Date] = {}
         self._ports_of: dict[str, set[str]] = {}
         """Per node, its NICs among those."""
         self._ways = RoutingView(self._limit)
-        self._dead: dict[str, tuple[int, bool]] = {}
-        """Per node: when the detector last judged of its probe, and whether that is dead."""
-        self._losing: dict[str, tuple[int, str]] = {}
-        """Per NIC: when the detector last said what it loses, and what, in words; empty: nothing."""
+        self._verdicts = Verdicts()
+        """On NICs and probes."""
+        self._dead: dict[str, bool] = {}
+        """Per node of which the detector ever judged: whether its probe is dead."""
+        self._losing: dict[str, str] = {}
+        """Per NIC: what the detector last said that it loses, in words; empty: nothing."""
         self._touched: set[str] = set()
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
         self._paths = PathTable(self._limit)
-        self.fold_delays = self._paths.fold
 
     def fold_node(self, name: str, node: Node | None) -> None:
         """Takes a node's inventory record; None: it has left."""
@@ -99,25 +106,42 @@ class Fleet:
     def _forget(self, name: str, clocks: set[str]) -> None:
         """Forgets a node that has left, and its NICs' clocks: if it comes back, it begins anew."""
         for nic in self._ports_of.pop(name, set()):
-            del self._ports[nic]
+            del self._ports[nic], self._port_dates[nic]
             self._losing.pop(nic, None)
+            self._verdicts.forget(nic)
         self._dead.pop(name, None)
+        self._verdicts.forget(f"{name}/probe")
+        self._offsets.forget(name)
         for clock in {name, *clocks}:
             if not self._limit.knows_clock(clock):
                 self._clocks.pop(clock, None)
         self._touched |= self._ways.forget(name)
 
     def fold_port(self, port: PortState) -> None:
-        """Takes the state of a NIC's port. One sent at once on a change has no counters: the last ones stand."""
+        """Takes the state of a NIC's port, unless a later one is known. One sent at once on a change has no counters: the last ones stand."""
         known = self._ports.get(port.nic)
         if not self._limit.has_for(port.nic, self._ports) and port.nic not in self._nics:
+            return
+        self._offsets.learn(port.node, port.at_ns, self._now_ns())
+        date = self._date(port.node, port.at_ns)
+        if known is not None and date.is_before(self._port_dates[port.nic]):
             return
         if known is not None and not port.counters:
             port = msgspec.structs.replace(port, counters=known.counters)
         if known is None or (known.carrier, known.admin_up) != (port.carrier, port.admin_up):
             self._touched.add(port.nic)
-        self._ports[port.nic] = port
+        self._ports[port.nic], self._port_dates[port.nic] = port, date
         self._ports_of.setdefault(port.node, set()).add(port.nic)
+
+    def fold_delays(self, batch: DelayBatch) -> None:
+        """Takes the delays that one node saw.
+
+        Raises:
+            ValueError: as `PathTable.fold`.
+        """
+        if batch.node in self._nodes or batch.node in self._ports_of:
+            self._offsets.learn(batch.node, batch.at_ns, self._now_ns())
+        self._paths.fold(batch)
 
     def fold_clock(self, state: ClockState) -> None:
         """Takes the word of sync on a clock."""
@@ -134,22 +158,23 @@ class Fleet:
         Raises:
             ValueError: it names something that is no path.
         """
-        at_ns = min(event.at_ns, self._now_ns())
         if event.kind == "path":
-            if self._paths.judge(event.who, event.state, at_ns):
-                self._touched |= set(parse_path(event.who)[:2])
+            source, destination, _ = parse_path(event.who)
+            # The detector dates a verdict by the clock of whom it is about: of a path, by its receiver's.
+            if self._paths.judge(event, self._date(node_of(destination), event.at_ns)):
+                self._touched |= {source, destination}
         elif event.kind == "nic" and event.who in self._nics:
-            if at_ns >= self._losing.get(event.who, (0, ""))[0]:
-                self._losing[event.who] = at_ns, losing(event) if event.state == "lossy" else ""
+            if self._verdicts.take(event, self._date(node_of(event.who), event.at_ns)):
+                self._losing[event.who] = losing(event) if event.state == "lossy" else ""
                 self._touched.add(event.who)
         elif event.kind == "process" and event.who.endswith("/probe"):
-            self._fold_probe(event.who.partition("/")[0], at_ns, dead=event.state == "dead")
+            self._fold_probe(event.who.removesuffix("/probe"), event)
 
     def fold_outcome(self, outcome: Outcome) -> None:
         """Takes an agent's report of its routes; an older report never overrides a newer one."""
         if outcome.status not in {"done", "already"}:
             return
-        self._touched |= self._ways.report(outcome, min(happened_ns(outcome), self._now_ns()))
+        self._touched |= self._ways.report(outcome, self._date(outcome.node, happened_ns(outcome)))
 
     def nodes(self) -> Iterator[NodeView]:
         """Every node by name, from the inventory or from its ports, each as it is when it is taken.
@@ -174,13 +199,15 @@ class Fleet:
         touched, self._touched = self._touched, set()
         return {nic: self._tile(nic) if nic in self._ports or nic in self._nics else None for nic in touched}
 
-    def _fold_probe(self, node: str, at_ns: int, *, dead: bool) -> None:
-        if at_ns < self._dead.get(node, (0, False))[0]:
-            return
+    def _date(self, node: str, at_ns: int) -> Date:
+        return Date(at_ns, self._offsets.here_ns(node, at_ns, self._now_ns()))
+
+    def _fold_probe(self, node: str, event: Event) -> None:
         if node not in self._nodes and not self._limit.has_for(node, self._dead):
             return
-        self._dead[node] = at_ns, dead
-        self._touched |= self._nics_of(node)
+        if self._verdicts.take(event, self._date(node, event.at_ns)):
+            self._dead[node] = event.state == "dead"
+            self._touched |= self._nics_of(node)
 
     def _nics_of(self, node: str) -> set[str]:
         record = self._nodes.get(node)
@@ -194,8 +221,8 @@ class Fleet:
             self._ports.get(nic),
             self._paths.of(nic),
             moved=moved,
-            probe_dead=self._dead.get(node, (0, False))[1],
-            losing=self._losing.get(nic, (0, ""))[1],
+            probe_dead=self._dead.get(node, False),
+            losing=self._losing.get(nic, ""),
         )
         return Tile(nic=nic, node=node, rail=rail, condition=condition, moved=moved, why=why)
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from foliot_gateway.state.nic_condition import NicPaths
+from foliot_gateway.state.verdicts import Verdicts
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import node_of, parse_path
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_gateway.state.cardinality_limit import CardinalityLimit
+    from foliot_gateway.state.date import Date
+    from foliot_schemas import Event
     from foliot_schemas.names import Path
 
 PathState = Literal["unknown", "speaking", "lossy", "silent"]
@@ -29,7 +32,8 @@ _SPEAKING, _LOSSY, _SILENT = 1, 2, 3
 _Last = np.dtype(
     [
         ("state", "u1"),
-        ("judged_ns", "<i8"),
+        # When, by the clock of the path's receiver, the detector said that it is bad; 0: it does not say so.
+        ("bad_ns", "<i8"),
         ("sent", "<i8"),
         ("sent_at_ns", "<i8"),
         ("received", "<i8"),
@@ -81,6 +85,7 @@ class PathTable:
         self._last = np.zeros(_FIRST_ROOM, _Last)
         self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
         self._nics: dict[str, NicPaths] = {}
+        self._verdicts = Verdicts()
         self._bad: set[str] = set()
         """Paths that the detector says are silent or lossy. A receiver's word alone is a claim: it may be its own
         trouble."""
@@ -108,16 +113,18 @@ class PathTable:
         for column in ("least_ns", "median_ns", "p99_ns"):
             last[column][table[measured]] = rows[column][measured]
         heard = (witness == Witness.SPEAKS_AGAIN) | ((witness == Witness.DESTINATION) & measured)
-        # A lossy path speaks too: that it is no longer lossy, only the detector says.
-        heard &= last["state"][table] != _LOSSY
-        last["state"][table[heard]] = _SPEAKING
-        last["state"][table[witness == Witness.FELL_SILENT]] = _SILENT
+        # What was heard before the detector said that it is silent does not end the silence.
+        heard &= rows["last_ns"] > last["bad_ns"][table]
+        # A lossy path speaks and falls silent too: that it is no longer lossy, only the detector says.
+        lossy = last["state"][table] == _LOSSY
+        last["state"][table[heard & ~lossy]] = _SPEAKING
+        last["state"][table[(witness == Witness.FELL_SILENT) & ~lossy]] = _SILENT
 
     def look_up_anew(self) -> None:
         """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
         self._indices.clear()
 
-    def judge(self, path: str, state: str, at_ns: int) -> bool:
+    def judge(self, event: Event, date: Date) -> bool:
         """Takes the detector's verdict on a path, unless a later one is known; states that are not of paths are ignored.
 
         Returns whether the path is bad now and was not, or the other way round.
@@ -125,12 +132,13 @@ class PathTable:
         Raises:
             ValueError: it is no path.
         """
-        number = self._number(path)
-        if number == _NO_ROOM or state not in _STATES or at_ns < self._last["judged_ns"][number]:
+        number = self._number(event.who)
+        if number == _NO_ROOM or event.state not in _STATES or not self._verdicts.take(event, date):
             return False
-        self._last["state"][number] = _STATES.index(state)
-        self._last["judged_ns"][number] = at_ns
-        return self._count(path, bad=state in {"silent", "lossy"})
+        is_bad = event.state in {"silent", "lossy"}
+        self._last["state"][number] = _STATES.index(event.state)
+        self._last["bad_ns"][number] = event.at_ns if is_bad else 0
+        return self._count(event.who, bad=is_bad)
 
     def of(self, nic: str) -> NicPaths:
         """The counts of a NIC's paths."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from foliot_gateway.state.cardinality_limit import CardinalityLimit
+    from foliot_gateway.state.date import Date
 
 _Address = tuple[str, str]
 """A service address: its node and its rail."""
@@ -27,9 +28,9 @@ class RoutingView:
         self._addresses = 0
         """The number of service addresses with a report, of all nodes."""
         self._wanted: dict[str, NodePaths] = {}
-        self._away: dict[_Address, tuple[int, bool]] = {}
+        self._away: dict[_Address, tuple[Date, bool]] = {}
         """Per node and rail: when its agent last reported of it, and whether its traffic is away."""
-        self._reported: dict[str, dict[_Address, tuple[int, Placement]]] = {}
+        self._reported: dict[str, dict[_Address, tuple[Date, Placement]]] = {}
         """Per node and service address: when its agent last reported of it, and the way in force."""
         self._out: dict[str, dict[str, bool]] = {}
         self._into: dict[str, dict[str, bool]] = {}
@@ -47,7 +48,7 @@ class RoutingView:
         touched = {nic for address in unreported for nic in self._count(node, address, news.get(address))}
         return touched | {nic_name(node, rail) for rail in (*before.away, *now.away)}
 
-    def report(self, outcome: Outcome, at_ns: int) -> set[str]:
+    def report(self, outcome: Outcome, date: Date) -> set[str]:
         """Takes the ways that an agent has put in force; an older report never overrides a newer one."""
         touched: set[str] = set()
         for rails, is_away in ((outcome.away, True), (outcome.back, False)):
@@ -55,8 +56,8 @@ class RoutingView:
                 own, nic = (outcome.node, rail), nic_name(outcome.node, rail)
                 if not self._limit.has_for(own, self._away) and nic not in self._limit.nics:
                     continue
-                if at_ns >= self._away.get(own, (0, False))[0]:
-                    self._away[own] = at_ns, is_away
+                if own not in self._away or not date.is_before(self._away[own][0]):
+                    self._away[own] = date, is_away
                     touched.add(nic)
         reported = self._reported.get(outcome.node, {})
         for address, placement in _by_address(outcome.placements).items():
@@ -66,8 +67,8 @@ class RoutingView:
                     continue
                 self._addresses += 1
                 reported = self._reported.setdefault(outcome.node, {})
-            if address not in reported or at_ns >= reported[address][0]:
-                reported[address] = at_ns, placement
+            if address not in reported or not date.is_before(reported[address][0]):
+                reported[address] = date, placement
                 touched.update(self._count(outcome.node, address, placement))
         return touched
 

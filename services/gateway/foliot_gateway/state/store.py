@@ -30,7 +30,7 @@ class Store:
     def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.settings = settings
         self.now_ns = now_ns
-        self.fleet = Fleet(now_ns)
+        self.fleet = Fleet()
         self.records = Records()
         self.traces = TraceStore()
         self.rejected: Counter[str] = Counter()

@@ -203,10 +203,15 @@ class Remediator:
                 self._each(operator.methodcaller("forget_node", node), now_ns)
 
     def _take_homes(self, homes: NodeHomes) -> None:
-        """Takes a value of the bucket, also before the node is known, but none of an older lease than the last."""
+        """Takes a value of the bucket, also before the node is known, but none of an older lease than the last.
+
+        If a former holder's came late, the holder writes its own anew: whoever starts would read the other.
+        """
         if homes.lease_revision >= self.homes.revision(homes.node):
             learn = functools.partial(self.homes.learn, homes)
             self._rehome(self.homes.changed_by(homes), learn, Cause(f"home/{homes.node}", ""))
+        elif homes.lease_revision < self.decider.lease:
+            self.homes.write_anew(homes.node)
         if homes.node not in self.inventory.nodes and homes.node not in self._gone:
             self.homes.forget_revision(homes.node)
 
@@ -218,17 +223,16 @@ class Remediator:
             self.routing.keep(destination, way, cause)
 
     def _take_paths(self, paths: NodePaths) -> None:
-        """Takes a value of the bucket, unless a newer one was told, or this process holds the lease: it has written the value itself."""
+        """Takes the newest value of the bucket, unless this process holds the lease: it has written the value itself, or writes it anew."""
         if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
-        is_newest = self.routing.is_newest(paths)
+        is_newest, is_own = self.routing.is_newest(paths), paths.lease_revision == self.decider.held
+        if paths.lease_revision < self.decider.lease:
+            # A former holder's that came late. Whoever starts would read it.
+            self._armer.stored(paths)
+            self._armer.stir((paths.node,))
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
-        if (
-            not self.decider.lease
-            and is_newest
-            and self._armer.stored(paths)
-            and paths.lease_revision != self.decider.held
-        ):
+        elif not self.decider.lease and is_newest and self._armer.stored(paths) and not is_own:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
     def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 _STEP_NS = 500_000_000
 """How far one node alone may push the line. Nodes speak every 100 ms, so a further jump is a bad clock, unless a
-second node makes it too. It is half of the shortest silence that anything is declared dead by."""
+second node of a recording makes it too. It is half of the shortest silence that anything is declared dead by."""
 
 
 class EventTime:
-    """Starts at the first observation and never runs back."""
+    """Starts at the first observation and never runs back.
+
+    Where the passing of time is measured, no clock makes it jump: two may be wrong by the same. In a recording there is
+    no other time than theirs.
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0
+        self._is_measured = False
         self._nodes: set[str] = set()
         self._ahead: dict[str, int] = {}
 
@@ -23,6 +28,7 @@ class EventTime:
         """Lets measured time pass; none passes before the first observation."""
         if self.now_ns:
             self.now_ns += max(elapsed_ns, 0)
+        self._is_measured |= elapsed_ns > 0
 
     def forget(self, node: str) -> None:
         """Forgets a node that has left the fleet."""
@@ -32,9 +38,11 @@ class EventTime:
     def learn(self, node: str, at_ns: int) -> None:
         """Takes the time inside an observation of a node."""
         self._nodes.add(node)
-        if not self.now_ns or at_ns - self.now_ns <= _STEP_NS or len(self._nodes) == 1:
+        if not self.now_ns or at_ns - self.now_ns <= _STEP_NS or (len(self._nodes) == 1 and not self._is_measured):
             self.now_ns = max(self.now_ns, at_ns)
             self._ahead.pop(node, None)
+            return
+        if self._is_measured:
             return
         others = [ahead_ns for name, ahead_ns in self._ahead.items() if name != node]
         self._ahead[node] = at_ns

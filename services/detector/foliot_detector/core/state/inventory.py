@@ -101,6 +101,8 @@ class Inventory:
         """Per node, how often anything was learnt of what it sent."""
         self.hearing_ns: dict[str, int] = {}
         """Per node, when it last heard a probe, whosever."""
+        self.told_ns: dict[str, int] = {}
+        """Per node, when its latest report was true."""
         self.listening_ns: dict[str, int] = {}
         """Per node, the beginning of its unbroken reports. It may not have listened before."""
         self.bound_ns: dict[str, int] = {}
@@ -150,7 +152,7 @@ class Inventory:
             self.paths.forget_batches()
 
     def _forget(self, node: str, nics: Iterable[str]) -> None:
-        times = (self.hearing_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
+        times = (self.hearing_ns, self.told_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
         lately = (self.delay_ns, self.late_ns, self.load)
         self._offsets.forget(node)
         for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns, self._intervals_ns):
@@ -181,8 +183,11 @@ class Inventory:
         """
         rows = batch.rows()
         self._note_interval(batch)
+        # Ports alone would not do: they are read in turn with reports, and so they may be ahead of a backlog of those.
+        self._offsets.learn(batch.node, batch.at_ns, now_ns)
         self._on_bus(batch.node, batch.at_ns, now_ns)
         at_here_ns = self.here_ns(batch.node, batch.at_ns, now_ns)
+        self.told_ns[batch.node] = at_here_ns
         self._note_listening(batch, at_here_ns)
         self._note_load(batch, now_ns)
         self.bound_ns[batch.node] = batch.bound_ns
@@ -228,8 +233,11 @@ class Inventory:
 
     def silence_ns(self, node: str) -> int:
         """How long a node must be silent to count as away: the setting, or more where the node reports more seldom."""
-        interval_ns = self._intervals_ns.get(node, self._interval_ns)
-        return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * interval_ns))
+        return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * self.interval_ns(node)))
+
+    def interval_ns(self, node: str) -> int:
+        """The interval of a node's reports."""
+        return self._intervals_ns.get(node, self._interval_ns)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""
@@ -243,7 +251,9 @@ class Inventory:
         return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
-        """A node's own time on the timeline, however late it came; what it dates into its future is now."""
+        """A node's own time on the timeline, however late it came. What it dates into its future is now, and so is all before its first report."""
+        if self._offsets.offset_ns(node) is None:
+            return max(now_ns, 1)
         return max(self._offsets.here_ns(node, at_ns, now_ns), 1)
 
     def siblings(self, path: Path) -> NDArray[np.intp]:
@@ -277,7 +287,6 @@ class Inventory:
 
     def _on_bus(self, node: str, at_ns: int, now_ns: int) -> None:
         self._touched[node] = None
-        self._offsets.learn(node, at_ns, now_ns)
         here_ns = self.here_ns(node, at_ns, now_ns)
         self._note_return(node, here_ns, self.liveness.on_bus_ns(node) or None)
         self.liveness.speak(node, here_ns)
@@ -285,7 +294,7 @@ class Inventory:
     def _note_listening(self, batch: DelayBatch, at_here_ns: int) -> None:
         before_ns = self._reported_ns.get(batch.node)
         self._reported_ns[batch.node] = batch.at_ns
-        missed_ns = _INTERVALS * self._intervals_ns.get(batch.node, self._interval_ns)
+        missed_ns = _INTERVALS * self.interval_ns(batch.node)
         if before_ns is None or batch.at_ns - before_ns > missed_ns:
             self.listening_ns[batch.node] = at_here_ns
 

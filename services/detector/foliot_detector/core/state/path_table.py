@@ -68,6 +68,8 @@ class PathTable:
         """What the sender said in its latest batches, the earliest first: one is from the right moment of a silence."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
+        self.silences = np.zeros(_ROOM, np.int32)
+        """How often it was said to be silent, which ends all else that was said of it."""
         self._sound = np.zeros(_ROOM, np.bool_)
         """Known to be between NICs of the inventory as it is."""
         self._leaving: dict[str, array[int]] = {}

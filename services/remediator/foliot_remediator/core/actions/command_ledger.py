@@ -146,6 +146,7 @@ class CommandLedger:
     def _of(self, remedy: str, question: Question) -> _Tried:
         table = self._tried[remedy]
         tried = table.setdefault(question, _Tried())
+        table.move_to_end(question)  # a failure's rest begins, however long ago the first attempt was
         if len(table) > _REMEMBERED:
             table.popitem(last=False)
         return tried

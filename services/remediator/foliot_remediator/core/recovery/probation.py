@@ -36,9 +36,15 @@ class Probation:
         self._watched = DueQueue()
         self._reuse_at_ns: dict[str, int] = {}
 
-    def damp(self, event: Event, now_ns: int) -> None:
-        """Keeps a NIC that flaps from use before the time that its event names (RFC 2439; 0: it may be used)."""
-        self._reuse_at_ns[event.who] = min(int(event.number("reuse_at_ns")), now_ns + _LONGEST_DAMPING_NS)
+    def damp(self, event: Event, at_ns: int) -> None:
+        """Keeps a NIC that flaps from use for as long as its event says (RFC 2439; until 0: it may be used).
+
+        Parameters:
+            at_ns: when the event was, by this process's time. The event itself has times of the NIC's node.
+        """
+        until_ns = int(event.number("reuse_at_ns"))
+        hold_ns = min(until_ns - event.at_ns, _LONGEST_DAMPING_NS) if until_ns else 0
+        self._reuse_at_ns[event.who] = at_ns + hold_ns
 
     def watch(self, who: str, now_ns: int) -> None:
         """Watches a NIC or path that is on probation."""

@@ -153,11 +153,11 @@ class Losses:
         given, is_nic = input_of(event), event.kind == "flap"
         if given is None:
             return []
-        if is_nic:
-            self._recovery.damp(event, now_ns)
         # Who tells of it: the NIC's own node, or the path's receiver.
         node = node_of(event.who.rpartition(">")[2].partition("#")[0])
         at_ns, since_ns = (self.health.reports.here_ns(node, ns, now_ns) for ns in (event.at_ns, event.since_ns))
+        if is_nic:
+            self._recovery.damp(event, at_ns)
         # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one moment. A clock
         # that was set back does not make undone when it came into its state.
         fed_ns = max(at_ns, self.health.since_ns(event.who)) if now_ns - at_ns > _STALE_NS else now_ns

@@ -88,6 +88,10 @@ class Homes:
             self._note((destination,))
             self._to_write[destination.node] = None
 
+    def write_anew(self, node: str) -> None:
+        """Lets the holder of the lease write a node's choices once more."""
+        self._to_write[node] = None
+
     def revision(self, node: str) -> int:
         """The revision of the lease under which the last value of a node was written; 0: none was told."""
         return self._revision.get(node, 0)
@@ -150,7 +154,8 @@ class Homes:
             chosen = [self._choice(each) for each in sorted(self._own.of(node))]
             left -= len(chosen) + 1
             yield NodeHomes(node=node, lease_revision=lease, placements=tuple(way for way in chosen if way is not None))
-            self._turns.wait(node, now_ns)
+            if chosen:
+                self._turns.wait(node, now_ns)
 
     def leave(self, node: str) -> None:
         """Takes back the choices of a node that has left the fleet for good. The value that says so is written as any other."""

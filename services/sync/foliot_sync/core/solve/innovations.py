@@ -34,28 +34,28 @@ class Innovations(NamedTuple):
     """Offset predicted for the pair, relative to its `base_ns`."""
 
 
-def place(pairs: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, Mask]:
+def place(sound: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, Mask]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
-    The best pair decides; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair is passed over if no message
-    could hold the place that it gives.
+    The best pair decides, so none may be torn; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair is passed
+    over if no message could hold the place that it gives.
     """
     located = tracks.known.copy()
     as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()
-    if (located[pairs.initiator] == located[pairs.responder]).all():
+    if (located[sound.initiator] == located[sound.responder]).all():
         return tracks, located
-    best_first, hopeless = np.argsort(pairs.variance), np.zeros(len(pairs.variance), dtype=bool)
+    best_first, hopeless = np.argsort(sound.variance), np.zeros(len(sound.variance), dtype=bool)
     while True:
-        reach = (located[pairs.initiator] != located[pairs.responder]) & ~hopeless
+        reach = (located[sound.initiator] != located[sound.responder]) & ~hopeless
         if not reach.any():
             return tracks._replace(as_of_ns=as_of, offset_ns=offset, drift_ppb=drift), located
         for pair in best_first[reach[best_first]]:
-            start, end = int(pairs.initiator[pair]), int(pairs.responder[pair])
+            start, end = int(sound.initiator[pair]), int(sound.responder[pair])
             if located[start] == located[end]:
                 continue
-            here_ns = int(pairs.at_ns[pair])
-            there_ns = here_ns + int(pairs.base_ns[pair]) + round(float(pairs.offset_ns[pair]))
-            rate = 1 + float(pairs.slope_ppb[pair]) / NANOSECONDS
+            here_ns = int(sound.at_ns[pair])
+            there_ns = here_ns + int(sound.base_ns[pair]) + round(float(sound.offset_ns[pair]))
+            rate = 1 + float(sound.slope_ppb[pair]) / NANOSECONDS
             known, new = (start, end) if located[start] else (end, start)
             known_ns, new_ns = (here_ns, there_ns) if known == start else (there_ns, here_ns)
             age_s = (known_ns - int(as_of[known])) / NANOSECONDS

@@ -52,6 +52,7 @@ _Window = np.dtype(
         ("least_ns", "<i8"),
         ("heard_ns", "<i8"),
         ("lossless", "<i8"),
+        ("silences", "<i4"),
         ("tainted", "?"),
         ("full", "?"),
         ("lossy", "?"),
@@ -68,6 +69,7 @@ Kept over windows:
 - `least_ns`: the least delay, while synchronised.
 - `heard_ns`: when the last probe of a row was heard.
 - `lossless`: probes since one was lost.
+- `silences`: how often it had been said to be silent by its last row.
 - `tainted`: the next row with a probe counts what a silence lost.
 - `full`: the delays of the last row that had any stood high.
 - `lossy`: the path is said to be.
@@ -160,8 +162,12 @@ class PathLossDetector:
     def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
         """The receiver's rows of paths that are not silent and were not just before."""
         windows, ids = self._windows, seen.ids
-        silent = self._inventory.paths.silent[ids]
-        if (gone := ids[regular & silent]).size:
+        silent, silences = self._inventory.paths.silent[ids], self._inventory.paths.silences[ids]
+        windows["lossless"][ids[regular & silent]] = 0
+        # A mere claim may be withdrawn without a word: what is said of the path stands, and is to be ended.
+        anew = regular & (silences != windows["silences"][ids])
+        if (gone := ids[anew]).size:
+            windows["silences"][gone] = silences[anew]
             for path_id in gone[windows["lossy"][gone]].tolist():
                 self._lossy.pop(path_id, None)
             windows["lossy"][gone] = False

@@ -38,7 +38,7 @@ _DEAF_NS = 100_000_000
 """How long a receiver that hears nobody at all may take to read what waits in its sockets."""
 _RECOVERY_NS = 1_000_000_000
 """How long a NIC or process that came back may take until its paths speak."""
-_FRESH_NS = 150_000_000
+FRESH_NS = 150_000_000
 """How old the receiver's last word may be. By default nodes speak every 100 ms; where they speak more seldom, the
 verdict comes with the next word. Behind an older word, a queue may hold another that says the opposite. An older
 word will do once the silence has lasted for as long as the word is old: a mere stall does not."""
@@ -150,7 +150,7 @@ class Judge:
             claim.rest_ns = claim.look_ns = back_ns + _RECOVERY_NS
             return False
         lag_ns = now_ns - claim.confirmed_here_ns
-        if lag_ns > max(_FRESH_NS, claim.confirmed_ns - claim.said_ns):
+        if lag_ns > max(FRESH_NS, claim.confirmed_ns - claim.said_ns):
             return False  # the receiver is gone, or what it has said since waits to be read: here, in the bus, or in its own process
         listening_ns = inventory.listening_ns.get(claim.receiver, 0)
         if (
@@ -205,7 +205,7 @@ class Judge:
         """
         table = self._inventory.paths
         one = sign.sequence == claim.sequence + 1
-        from_ns = max(sign.here_ns + (claim.owed_ns if one else 0), claim.confirmed_here_ns - _FRESH_NS)
+        from_ns = max(sign.here_ns + (claim.owed_ns if one else 0), claim.confirmed_here_ns - FRESH_NS)
         if claim.siblings is None:
             claim.siblings = self._inventory.siblings(claim.path)
         heard_ns = table.heard_ns[claim.siblings]

@@ -7,12 +7,12 @@ sender sent on. Then the path is dead, and not the process or the host at its be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from foliot_detector.core.detectors.ending import ended
-from foliot_detector.core.detectors.path_silence.claim import LEAST_INTERVALS, Claim, Judge, evidence
+from foliot_detector.core.detectors.path_silence.claim import FRESH_NS, LEAST_INTERVALS, Claim, Judge, evidence
 from foliot_detector.core.detectors.path_silence.claim_queue import ClaimQueue
 from foliot_detector.core.detectors.path_silence.fault_grouping import FaultGrouping
 from foliot_detector.core.state.path_table import Delays
@@ -32,6 +32,22 @@ _MOST_DOUBLINGS = 8
 _AGAIN_NS = 1_000_000_000
 """A path that is heard so long after it was said to be silent speaks again, whatever its receiver's clock says. Two
 words of one moment never differ by so much on the timeline."""
+_AWAY_NS = 60_000_000_000
+"""How long the silence of a path is kept whose NICs have left the inventory, as the remediator keeps what befell them.
+Agents that restart, and a bus that lost its store, are back in a few seconds."""
+
+
+class _Word(NamedTuple):
+    """A receiver's word on a path, by its own time."""
+
+    said_ns: int = 0
+    last_ns: int = 0
+    """When it had last heard the path."""
+    sequence: int = 0
+    """The highest probe that it had heard; 0: not said."""
+
+
+_NO_WORD = _Word()
 
 
 @dataclass(slots=True)
@@ -41,21 +57,31 @@ class _Silence:
     claim: Claim
     event: Event
     spoke_ns: int = 0
-    """When, on the timeline, it was first heard again; 0: it was not."""
-    spoke_at_ns: int = 0
-    """The same by the receiver's time."""
-    fell_again_ns: int = 0
-    """When it was last heard before it fell silent once more, by the receiver's time."""
-    fell_again_sequence: int = 0
-    """The highest probe heard by then; 0: not said."""
+    """When, on the timeline, it was first said to be heard again; 0: it was not."""
+    spoke_here_ns: int = 0
+    """When, on the timeline, it was heard then."""
+    spoke: _Word = _NO_WORD
+    """The word that said so."""
+    fell_again: _Word = _NO_WORD
+    """The word that it fell silent once more."""
+    left_ns: int = 0
+    """When, on the timeline, a NIC at its ends left the inventory; 0: both are there."""
 
     def is_heard_again(self, seen: Delays, row: np.void) -> bool:
         """Whether a row shows a probe heard after the path last fell silent."""
         if not _is_heard_again(self.claim, seen, row):
             return False
-        if self.fell_again_sequence and row["sequence"]:
-            return bool(row["sequence"] != self.fell_again_sequence)
-        return bool(row["last_ns"] > self.fell_again_ns + self.claim.owed_ns)
+        fell = self.fell_again
+        if fell.sequence and row["sequence"]:
+            return _is_later(int(row["sequence"]), fell.sequence, seen.at_ns, fell.said_ns)
+        return bool(row["last_ns"] > fell.last_ns + self.claim.owed_ns)
+
+    def is_silent_again(self, seen: Delays, row: np.void) -> bool:
+        """Whether a row that tells of a silence was said after the path was heard again."""
+        spoke, number = self.spoke, int(row["sequence"])
+        if spoke.sequence and number:
+            return number == spoke.sequence or _is_later(number, spoke.sequence, seen.at_ns, spoke.said_ns)
+        return bool(row["last_ns"] >= spoke.last_ns - self.claim.owed_ns)
 
 
 class PathSilenceDetector:
@@ -90,13 +116,13 @@ class PathSilenceDetector:
             said_ns=event.at_ns, said_here_ns=0, bound_ns=-1, owed_ns=0, confirmed_ns=event.at_ns, confirmed_here_ns=0,
             sequence=int(event.number("last_heard_sequence")),
         )  # fmt: skip
-        self._silences[path_id] = _Silence(claim, event)
+        self._open(claim, event)
         table.silent[path_id] = True
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the delays that a node reports, and news of the inventory."""
         if isinstance(seen, Node):
-            self._forget_unknown()
+            self._forget_unknown(now_ns)
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
         self._judge.note(seen, now_ns)
@@ -124,7 +150,8 @@ class PathSilenceDetector:
                 self._inventory.paths.silent[path_id] = False
             silence = self._silences.get(path_id)
             if silence is not None and not silence.spoke_ns and silence.is_heard_again(seen, said):
-                silence.spoke_ns, silence.spoke_at_ns = now_ns, int(said["last_ns"])
+                silence.spoke_ns, silence.spoke_here_ns = now_ns, int(seen.here_ns[row])
+                silence.spoke = _word(seen, said)
                 self._spoken.add(path_id)
 
     def _claim(self, seen: Delays, now_ns: int) -> None:
@@ -136,8 +163,9 @@ class PathSilenceDetector:
         still = regular & table.silent[seen.ids]
         if not (fell | late | unheard | still).any():
             return
-        for row in np.flatnonzero(fell & table.silent[seen.ids]):
-            self._fall_again(int(seen.ids[row]), rows[row], now_ns)
+        # Of a path that is out of use the regular rows alone say so.
+        for row in np.flatnonzero((fell | late) & table.silent[seen.ids]) if self._spoken else ():
+            self._fall_again(int(seen.ids[row]), seen, rows[row], now_ns)
         for row in np.flatnonzero(still):  # what was heard of these came before they fell silent, see `_hear`
             claim = self._waiting.claims.get(int(seen.ids[row]))
             # By the timeline too: a clock that was set back says for long what is before.
@@ -174,21 +202,23 @@ class PathSilenceDetector:
         self._waiting.add(claim)
         table.silent[path_id] = True
 
-    def _fall_again(self, path_id: int, row: np.void, now_ns: int) -> None:
-        silence, last_ns = self._silences.get(path_id), int(row["last_ns"])
-        if silence is not None and silence.spoke_ns and last_ns >= silence.spoke_at_ns - silence.claim.owed_ns:
-            silence.spoke_ns, silence.fell_again_ns, silence.fell_again_sequence = 0, last_ns, int(row["sequence"])
+    def _fall_again(self, path_id: int, seen: Delays, row: np.void, now_ns: int) -> None:
+        if path_id in self._spoken and self._silences[path_id].is_silent_again(seen, row):
+            silence = self._silences[path_id]
+            silence.spoke_ns, silence.fell_again = 0, _word(seen, row)
             self._spoken.discard(path_id)
             self._repeats[path_id] = (self._repeats.get(path_id, (0, 0))[0] + 1, now_ns)
 
-    def _forget_unknown(self) -> None:
-        """Lets go of paths whose NICs have left the inventory."""
+    def _forget_unknown(self, now_ns: int) -> None:
+        """Lets go of paths whose NICs have left the inventory: of claims at once, of what was said later."""
         for path_id, claim in [*self._waiting.claims.items()]:
             if not self._judge.is_known(claim):
                 self._waiting.remove(path_id)
                 self._inventory.paths.silent[path_id] = False
         for path_id, silence in [*self._silences.items()]:
-            if not self._judge.is_known(silence.claim):
+            is_known, left_ns = self._judge.is_known(silence.claim), silence.left_ns or now_ns
+            silence.left_ns = 0 if is_known else left_ns
+            if now_ns - left_ns > _AWAY_NS:
                 del self._silences[path_id]
                 self._spoken.discard(path_id)
                 self._inventory.paths.silent[path_id] = False
@@ -225,8 +255,12 @@ class PathSilenceDetector:
             | {"silent_ms": (at_ns - claim.since_ns) / 1e6, "receiver_deaf": deaf},
             fault=fault,
         )
-        self._silences[claim.path_id] = _Silence(claim, event)
+        self._open(claim, event)
         return event
+
+    def _open(self, claim: Claim, event: Event) -> None:
+        self._silences[claim.path_id] = _Silence(claim, event)
+        self._inventory.paths.silences[claim.path_id] += 1
 
     def _let_speak(self, now_ns: int) -> list[Event]:
         events = []
@@ -234,7 +268,7 @@ class PathSilenceDetector:
             silence = self._silences[path_id]
             repeats = self._repeats.get(path_id, (0, 0))[0]
             hold_ns = _SPEAKING_NS << min(repeats, _MOST_DOUBLINGS)
-            if now_ns - silence.spoke_ns < hold_ns:
+            if now_ns - silence.spoke_ns < hold_ns or not self._has_spoken_for(silence, hold_ns, now_ns):
                 continue
             del self._silences[path_id]
             self._spoken.discard(path_id)
@@ -243,11 +277,20 @@ class PathSilenceDetector:
             events.append(self._speaking(silence, repeats, now_ns))
         return events
 
+    def _has_spoken_for(self, silence: _Silence, hold_ns: int, now_ns: int) -> bool:
+        """Whether a path was heard all that time, by words of its receiver behind which none may wait that says the opposite."""
+        receiver = silence.claim.receiver
+        fresh_ns = max(FRESH_NS, self._inventory.interval_ns(receiver))
+        heard_ns = int(self._inventory.paths.heard_ns[silence.claim.path_id])
+        is_told = now_ns - self._inventory.told_ns.get(receiver, 0) <= fresh_ns
+        return is_told and heard_ns + fresh_ns >= silence.spoke_here_ns + hold_ns
+
     def _speaking(self, silence: _Silence, repeats: int, now_ns: int) -> Event:
         claim = silence.claim
-        at_ns = max(silence.spoke_at_ns, self._inventory.at_ns(claim.receiver, now_ns))
-        silent_ms = (silence.spoke_at_ns - claim.since_ns) / 1e6
-        evidence: Evidence = {"silent_ms": silent_ms, "spoke_ns": silence.spoke_at_ns, "silences_before": repeats}
+        spoke_ns = silence.spoke.last_ns
+        at_ns = max(spoke_ns, self._inventory.at_ns(claim.receiver, now_ns))
+        silent_ms = (spoke_ns - claim.since_ns) / 1e6
+        evidence: Evidence = {"silent_ms": silent_ms, "spoke_ns": spoke_ns, "silences_before": repeats}
         return ended(silence.event, "speaking", at_ns, evidence, named=path_fault(claim.name, claim.since_ns))
 
 
@@ -258,12 +301,19 @@ def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
     microseconds off, as the node's clock is set all the time.
     """
     if claim.sequence and row["sequence"]:
-        # A lower number is of another life of the sender, whose host has an earlier date now.
-        return bool(
-            row["sequence"] > claim.sequence or (row["sequence"] < claim.sequence and seen.at_ns > claim.said_ns)
-        )
+        return _is_later(int(row["sequence"]), claim.sequence, seen.at_ns, claim.said_ns)
     if seen.at_ns > claim.said_ns and row["last_ns"] > claim.since_ns + claim.owed_ns:
         return True
     # Or the clock was set back meanwhile. An earlier run's timeline is not known.
     heard_here_ns = seen.at_here_ns - max(seen.at_ns - int(row["last_ns"]), 0)
     return claim.said_here_ns > 0 and heard_here_ns > claim.said_here_ns + _AGAIN_NS
+
+
+def _is_later(sequence: int, before: int, said_ns: int, said_before_ns: int) -> bool:
+    """Whether a probe's number is later than another, both as they were said."""
+    # A lower number is of another life of the sender, whose host has an earlier date now.
+    return sequence > before or (sequence < before and said_ns > said_before_ns)
+
+
+def _word(seen: Delays, row: np.void) -> _Word:
+    return _Word(seen.at_ns, int(row["last_ns"]), int(row["sequence"]))
