@@ -38,6 +38,16 @@ def test_a_stepped_clock_is_followed_soon():
     assert offsets.learn("a", 1_500 * MS, 6_500 * MS) == 6_500 * MS
 
 
+def test_what_waited_and_comes_at_once_sets_no_clock_back():
+    """Also if nothing newer comes between; a clock that was set back shows by what comes after."""
+    offsets = MinimumOffsets()
+    offsets.learn("a", 9_000 * MS, 9_000 * MS)
+    for at in range(0, 2_000, 100):
+        assert offsets.learn("a", at * MS, (9_010 + at // 100) * MS) == at * MS
+    found = [offsets.learn("a", at * MS, (7_100 + at) * MS) for at in (2_000, 2_100)]
+    assert found == [2_000 * MS, 9_200 * MS]
+
+
 def test_who_left_is_forgotten():
     """Its next word is its first."""
     offsets = MinimumOffsets()

@@ -14,7 +14,9 @@ lasts for longer is the new one."""
 _SET_BACK_NS = 20_000_000
 """A clock was set back if its times fall behind earlier ones by more than this. Steering never takes so much at once."""
 _SET_BACK_WORDS = 3
-"""So many messages in a row must show it, because a single one may have been overtaken."""
+_APART_NS = 80_000_000
+"""So many messages in a row must show it, and so far apart, because some may have been overtaken. What has waited comes
+at once, and between two reports of 100 ms."""
 _AHEAD_NS = 250_000_000
 """A synchronised clock is ahead of the listener's by less."""
 
@@ -30,7 +32,9 @@ class _Differences:
     before_ns: int
     """The least difference of the span before."""
     behind: int = 0
-    """Messages in a row from before the latest time."""
+    """Messages in a row from before the latest time. Of those that came at once, one counts."""
+    behind_ns: int = 0
+    """When the last of them that counts came."""
 
 
 class MinimumOffsets:
@@ -55,7 +59,10 @@ class MinimumOffsets:
             # The clock is new, or was put right: its earlier lead says nothing of now.
             first_ns = min(difference_ns, 0) if trusted else difference_ns
             known = self._nodes[node] = _Differences(at_ns, now_ns, difference_ns, first_ns)
-        known.behind = known.behind + 1 if at_ns < known.newest_ns - _SET_BACK_NS else 0
+        if at_ns >= known.newest_ns - _SET_BACK_NS:
+            known.behind = 0
+        elif not (known.behind and 0 <= now_ns - known.behind_ns < _APART_NS):
+            known.behind, known.behind_ns = known.behind + 1, now_ns
         if known.behind >= _SET_BACK_WORDS:
             known = self._nodes[node] = _Differences(at_ns, now_ns, difference_ns, difference_ns)
         elif not 0 <= now_ns - known.turned_ns < _SPAN_NS:

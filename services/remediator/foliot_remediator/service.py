@@ -63,7 +63,8 @@ class Service:
         self._written = asyncio.Event()
         self._count: Count | None = None
         """The count of leases, as the bus last gave it; None: it has not."""
-        self._taking_homes = asyncio.Lock()
+        self._taking_values = asyncio.Lock()
+        """One value after the other: the bus may be asked before one is taken."""
 
     async def run(self) -> None:
         """Learns what is in force, then asks for the lease, and works until cancelled."""
@@ -101,19 +102,23 @@ class Service:
             self._clock.forget(key)
         self._observe(Node(name=key, nics=()) if node is None else node)
 
-    async def _on_paths(self, _key: str, paths: NodePaths | None) -> None:
+    async def _on_paths(self, node: str, paths: NodePaths | None) -> None:
         if paths is not None:
-            self._observe(paths)
+            async with self._taking_values:
+                await self._take_value(paths, self._core.routing.revision(node))
 
     async def _on_homes(self, node: str, homes: NodeHomes | None) -> None:
-        """Takes one value after the other. A deleted one had no choices in it, and was of the last lease."""
-        async with self._taking_homes:
+        """Takes a value. A deleted one had no choices in it, and was of the last lease."""
+        async with self._taking_values:
             revision = self._core.homes.revision(node)
-            homes = NodeHomes(node=node, lease_revision=revision) if homes is None else homes
-            if homes.lease_revision < revision and await self._counts_anew(homes.lease_revision, revision):
-                log.warning("lease_counted_anew", seen=revision, revision=homes.lease_revision)
-                self._core.homes.forget_revisions(above=0)
-            self._observe(homes)
+            await self._take_value(NodeHomes(node=node, lease_revision=revision) if homes is None else homes, revision)
+
+    async def _take_value(self, value: NodePaths | NodeHomes, revision: int) -> None:
+        """Takes a value of a bucket, of which the last one that was told had this lease's revision."""
+        if value.lease_revision < revision and await self._counts_anew(value.lease_revision, revision):
+            log.warning("lease_counted_anew", seen=revision, revision=value.lease_revision)
+            self._core.forget_revisions(above=0)
+        self._observe(value)
 
     async def _counts_anew(self, revision: int, seen: int) -> bool:
         """Whether the bus has lost the count of leases since it gave the revision `seen`."""

@@ -112,6 +112,16 @@ def test_armed_agents_that_no_event_follows_are_sent_back(world):
     assert {(command.node, command.verb) for command in world.run(3.0)} == {(node, "restore") for node in world.names}
 
 
+def test_armed_agents_are_not_sent_back_to_what_nobody_has_heard_since(world):
+    """The NIC's node is heard no more, and no event comes: what was heard of the way home was before the loss."""
+    arm(world)
+    world.deaf.add("node3")
+    world.run(0.3)
+    world.dead_nics.add("node3.rail0")
+    reports(world, "boot/node3.rail0/carrier-2")
+    assert world.run(5.0) == []
+
+
 def test_an_armed_report_that_comes_late_does_not_undo_a_command(world):
     """A report of what a node did before it was commanded says nothing of what is in force since."""
     started_ns = world.now_ns

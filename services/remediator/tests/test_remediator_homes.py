@@ -494,6 +494,17 @@ async def test_a_number_of_an_unknown_count_is_older(stands_by, count):
     assert stands_by._core.homes.nodes() == ["node0"]
 
 
+async def test_a_lower_number_of_a_new_count_is_no_older_in_paths_either(stands_by):
+    """A rail that is left by the value of a new count is believed to be left."""
+    routing = stands_by._core.routing
+    await stands_by._on_paths("node0", NodePaths(node="node0", lease_revision=900))
+    await stands_by._on_paths("node0", NodePaths(node="node0", lease_revision=4, away=("rail0",)))
+    assert not routing.away
+    stands_by.count = Count(since_ns=2, last=5)
+    await stands_by._on_paths("node0", NodePaths(node="node0", lease_revision=4, away=("rail0",)))
+    assert set(routing.away) == {("node0", "rail0")}
+
+
 async def test_a_deleted_value_has_no_choices(stands_by):
     """Whoever takes a node off the bus deletes it."""
     await stands_by._on_homes("node0", told(CHOSEN, lease=900))

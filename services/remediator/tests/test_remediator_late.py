@@ -7,6 +7,7 @@ import pytest
 from foliot.clock.message_dating import MinimumOffsets
 from foliot_remediator.core.state.path_health import LastHeard
 from foliot_remediator.core.state.state_machine import State
+from foliot_schemas import Event
 
 PATH = "node0.rail0>node1.rail0#0"
 SECOND = 1_000_000_000
@@ -63,6 +64,38 @@ def test_what_waited_while_this_process_was_halted_is_of_then(make_world):
         world.see(batch)
         assert world.core.health.reports.reported_ns("node1") == at_ns
     assert world.now_ns - halted_ns == 8 * SECOND
+
+
+def test_reports_that_come_in_a_burst_behind_later_ones_are_of_then(world):
+    """They waited in the connection of before a cut. Their node was cut off meanwhile, and its way died."""
+    world.deaf.add("node1")
+    waited = []
+    for _ in range(20):
+        world.now_ns += 100 * MS
+        waited.append(world.batch("node1"))
+    heard_ns = world.now_ns - MS
+    world.silent.add(PATH)
+    world.run(4.0)
+    world.deaf.clear()
+    world.run(1.0)
+    for batch in waited:
+        world.see(batch)
+    assert world.core.health.reports.heard_ns(PATH) <= heard_ns
+    assert world.core.health.hearing(PATH, world.now_ns) is LastHeard.UNHEARD
+
+
+def test_what_was_heard_is_not_overruled_by_an_earlier_probe(world):
+    """Overtaken reports that pass for those of a clock that was set back are dated now. Their probes' numbers are lower."""
+    reports, waited = world.core.health.reports, []
+    for _ in range(3):
+        world.now_ns += 10 * MS
+        waited.append(world.batch("node1"))
+    world.run(0.3)
+    heard = reports.heard_ns(PATH), reports.heard_sequence(PATH)
+    for batch in waited:
+        world.now_ns += 100 * MS
+        world.see(batch)
+    assert (reports.heard_ns(PATH), reports.heard_sequence(PATH)) == heard
 
 
 @pytest.mark.parametrize("step_s", [-8.0, -0.4, 0.4, 8.0])
@@ -161,3 +194,14 @@ def test_dating_goes_on_where_this_clock_is_set_back():
     for second in range(2, 8):
         said_ns = dating.learn("n", (100 + second) * SECOND, (41 + second) * SECOND, trusted=True)
     assert said_ns == 48 * SECOND
+
+
+def test_a_probes_death_that_is_heard_of_after_its_end_is_over(make_world):
+    """Its event had to be offered twice. The next death is another one."""
+    world = make_world()
+    probe = {"kind": "process", "who": "node1/probe", "at_ns": world.now_ns, "since_ns": world.now_ns}
+    for number, state in enumerate(("alive", "dead")):
+        world.see(Event(id=f"{number}", state=state, fault="node1/probe/dead-1", **probe))
+    assert not world.core.health.dead
+    world.see(Event(id="2", state="dead", fault="node1/probe/dead-2", **probe))
+    assert world.core.health.dead == {"node1"}

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from foliot_remediator.core.state.inventory import Destination
 from foliot_remediator.service import Service
 from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.fleet_clock import FleetClock
-from foliot_schemas import NodePaths, Outcome
+from foliot_schemas import NodePaths, Outcome, Placement
 
 
 def moved_by(world):
@@ -250,3 +251,52 @@ def test_losses_told_late_count_from_when_they_were(make_world):
     after.run(1.0)
     after.flap("node3.rail0", "up", 6)
     assert len(after.run(6.0)) == 4
+
+
+@pytest.mark.parametrize(("lease", "ago_ns"), [(5, 0), (9, 3_000_000_000)])
+def test_a_value_that_comes_after_a_newer_one_is_passed_over(make_world, lease, ago_ns):
+    """It waited between two servers of the bus; a later holder of the lease, or the same one, has decided otherwise since."""
+    world = make_world(lease=0)
+    world.see(NodePaths(node="node1", lease_revision=9, decided_ns=world.now_ns))
+    world.see(NodePaths(node="node1", lease_revision=lease, away=("rail0",), decided_ns=world.now_ns - ago_ns - 1))
+    assert not world.core.routing.away
+
+
+def test_what_the_bus_lost_is_written_again_under_the_same_number(make_world):
+    """It counts leases anew, and may give the number that it gave last."""
+    world = make_world(lease=3)
+    world.core.hold(0, world.now_ns)
+    world.supplies.clear()
+    world.core.hold(3, world.now_ns)
+    world.run(1.0)
+    assert set(world.supplies) == set(world.names)
+
+
+AROUND = Placement(peer="node3", rail="rail0", via="rail1", entropy=2)
+MOVED = Destination("node1", "node3", "rail0")
+
+
+def done(world, verb: str, ago_ns: int, way: Placement) -> Outcome:
+    """Node 1's answer to what a former holder of the lease told it so long ago."""
+    started_ns = world.now_ns - ago_ns
+    return Outcome(
+        id=verb, command=verb, verb=verb, node="node1", status="done", started_ns=started_ns, placements=(way,)
+    )
+
+
+def test_of_two_answers_the_later_beginning_counts(make_world):
+    """The earlier one waited for its confirmation, and is heard behind."""
+    world = make_world(lease=0)
+    home = world.core.routing.placed(MOVED)
+    world.see(done(world, "restore", 1_000_000, home))
+    world.see(done(world, "reroute", 2_000_000, AROUND))
+    assert world.core.routing.placed(MOVED) == home
+
+
+@pytest.mark.parametrize(("ago_ns", "counts"), [(9_000_000_000, False), (500_000_000, True)])
+def test_an_answer_counts_only_if_the_bucket_was_decided_before_it(make_world, ago_ns, counts):
+    """A process that starts is told the bucket, and then of what nodes did."""
+    world = make_world(lease=0)
+    world.see(NodePaths(node="node1", lease_revision=5, decided_ns=world.now_ns - 1_000_000_000))
+    world.see(done(world, "reroute", ago_ns, AROUND))
+    assert (world.core.routing.placed(MOVED) == AROUND) is counts

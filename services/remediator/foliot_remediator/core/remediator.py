@@ -62,6 +62,8 @@ class Remediator:
         self.remedies = {remedy.name: remedy for remedy in made}
         self.failures = ExtensionFailures()
         """Failures of all remedies but the first."""
+        self._deaths_over: dict[str, str] = {}
+        """Per node, the fault of its probe's last death that is over."""
         self._gone: dict[str, tuple[int, set[str]]] = {}
         """Nodes that left, or left NICs behind: when, and which NICs."""
 
@@ -76,13 +78,18 @@ class Remediator:
         if held_by_another:
             self.decider.lost_lease = False
 
+    def forget_revisions(self, *, above: int) -> None:
+        """Forgets revisions of leases that the bus has not given: it counts anew, and what had them is no newer."""
+        self.homes.forget_revisions(above=above)
+        self.routing.forget_revisions(above=above)
+
     def _change_hands(self, revision: int, now_ns: int) -> None:
         self.decider.lost_lease = not revision
         self.decider.lease = revision
         self._rehome(self.homes.unsaved(), self.homes.lose_unsaved, Cause("home/unsaved", ""))
         if revision:
             self.decider.held = revision
-            self.homes.forget_revisions(above=revision)
+            self.forget_revisions(above=revision)
             for node in self.homes.nodes():  # the holder before may not have lived to take theirs back
                 if node not in self.inventory.nodes:
                     self._gone.setdefault(node, (now_ns, set()))
@@ -148,8 +155,15 @@ class Remediator:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def _take_process(self, event: Event) -> None:
-        if event.kind == "process" and (node := event.who.partition("/")[0]) in self.inventory.nodes:
-            (self.health.dead.add if event.state == "dead" else self.health.dead.discard)(node)
+        """Takes that a probe died or lives. That it died counts no more once the same death is over, however late it comes."""
+        node = event.who.partition("/")[0]
+        if event.kind != "process" or node not in self.inventory.nodes:
+            return
+        if event.state != "dead":
+            self.health.dead.discard(node)
+            self._deaths_over[node] = event.fault
+        elif not event.fault or self._deaths_over.get(node) != event.fault:
+            self.health.dead.add(node)
 
     def _take_node(self, node: Node, now_ns: int) -> None:
         known = self.inventory.nodes.get(node.name)
@@ -161,6 +175,7 @@ class Remediator:
         if not node.nics:
             self.routing.forget(node.name, before)
             self.health.leave(node.name)
+            self._deaths_over.pop(node.name, None)
             self._armer.leave(node.name)
         elif known is None and self.inventory.owns(node.name):
             self._armer.join(node.name)
@@ -208,15 +223,16 @@ class Remediator:
             self.routing.keep(destination, way, cause)
 
     def _take_paths(self, paths: NodePaths) -> None:
-        """Takes a value of the bucket, unless this process holds the lease: it has written the value itself, or writes it anew."""
+        """Takes the newest value of the bucket, unless this process holds the lease: it has written the value itself, or writes it anew."""
         if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
+        is_newest, is_own = self.routing.is_newest(paths), paths.lease_revision == self.decider.held
         if paths.lease_revision < self.decider.lease:
             # A former holder's that came late. Whoever starts would read it.
             self._armer.stored(paths)
             self._armer.stir((paths.node,))
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
-        elif not self.decider.lease and self._armer.stored(paths) and paths.lease_revision != self.decider.held:
+        elif not self.decider.lease and is_newest and self._armer.stored(paths) and not is_own:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
     def _each(self, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Objection
+from foliot_remediator.core.actions.route_kind import forget_result, present_part
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 from foliot_schemas.orders import verb_of
@@ -56,18 +57,24 @@ class FleetView:
         return self.decider.decide(DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy), orders)[0]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks again for what nobody answered: it may be done, and only what is believed in force is taken back."""
+        """Asks again for what nobody answered and is still to be: it may be done, and only what is believed in force is taken back."""
         made: list[Decision] = []
+        ledger = self.decider.ledger
         for sent in overdue:
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
             made += self._fail(sent, "no answer", now_ns)
-            made += self.decider.decide(request, {sent.command.node: sent.order})[0]
+            forget_result(sent, [*overdue, *ledger.sent.values()], self.routing)
+            again, _ = self.decider.decide(request, {sent.command.node: present_part(sent, self)})
+            for command in (command for decision in again for command in decision.commands if not command.advice):
+                ledger.sent[command.id].undo = sent.undo  # nobody knows that the first was done
+            made += again
         return made
 
     def take_back(self, sent: Sent, outcome: Outcome, now_ns: int) -> list[Decision]:
         """Says what a node refused or failed to do, if it did, and no longer believes it to be in force."""
         if not is_refusal(outcome):
             return []
+        forget_result(sent, self.decider.ledger.sent.values(), self.routing)
         self.decider.revert(sent)
         self.touch((outcome.node,))  # what was written of it may have the way that it refused
         return self._fail(sent, outcome.reason or outcome.status, now_ns)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
-from foliot_remediator.core.state.inventory import Destination, ends_of
-from foliot_remediator.core.state.retention import Retained
+from foliot_remediator.core.state.inventory import Destination
 from foliot_remediator.core.state.routing_table import FIRST, Cause
-from foliot_schemas import SERVICE_ADDRESSES, Reroute, Restore
+from foliot_remediator.core.state.state_machine import State
+from foliot_schemas import SERVICE_ADDRESSES, Placement, Reroute, Restore
+from foliot_schemas.names import nic_name
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision, DecisionRequest
     from foliot_remediator.core.actions.remedy import FleetView
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan
+    from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_remediator.settings import Policy
-    from foliot_schemas import Command, Outcome
+    from foliot_schemas import Command, Order, Outcome
     from foliot_schemas.event import Evidence
 
 _ORDERS: dict[str, type[Reroute | Restore]] = {"reroute": Reroute, "restore": Restore}
@@ -31,12 +36,11 @@ class RouteKind:
     Of other classes of traffic it believes nothing: the remedy that orders those keeps what is in force.
     """
 
-    def __init__(self, order: type[Reroute | Restore], view: FleetView, told_ns: Retained[Destination, int]) -> None:
+    def __init__(self, order: type[Reroute | Restore], view: FleetView) -> None:
         self.verb = verb_of(order)
         self.policy: Policy = view.settings.reroute if order is Reroute else view.settings.restore
         self.can_wait = order is Restore
         self._settings, self._inventory, self._routing = view.settings, view.inventory, view.routing
-        self._told_ns = told_ns
 
     def units(self, order: Reroute | Restore) -> int:
         """The number of service addresses, or whole rails, that are sent another way."""
@@ -87,19 +91,17 @@ class RouteKind:
     def sent(self, command: Command, order: Reroute | Restore) -> None:
         """Notes when the node was told these ways: what it says of them later counts, what it said before does not."""
         if _is_ours(order):
-            told = [("", rail) for rail in order.away + order.back] + [(way.peer, way.rail) for way in order.placements]
-            for peer, rail in told:
-                self._told_ns[Destination(command.node, peer, rail)] = command.issued_ns
+            for part in _parts(order):
+                self._routing.told_ns[Destination(command.node, *part)] = command.issued_ns
 
 
 class RouteDecider:
     """Decides on plans of routes, and takes what nodes say of their own."""
 
     def __init__(self, view: FleetView) -> None:
-        self.told_ns: Retained[Destination, int] = Retained(ends_of)
-        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's."""
-        self.kinds = tuple(RouteKind(order, view, self.told_ns) for order in _ORDERS.values())
+        self.kinds = tuple(RouteKind(order, view) for order in _ORDERS.values())
         self._decider, self._inventory, self._routing = view.decider, view.inventory, view.routing
+        self._reports = view.health.reports
 
     def decide(self, request: DecisionRequest, plan: ReroutePlan) -> tuple[list[Decision], bool]:
         """See `Decider.decide`. Destinations for which nothing can be done make an objection as well."""
@@ -117,18 +119,22 @@ class RouteDecider:
         allowed = self._decider.budgets[FIRST].allowed(moves, now_ns, can_wait=True)
         return allowed == moves if whole else allowed > 0
 
-    def take_report(self, outcome: Outcome) -> bool:
+    def take_report(self, outcome: Outcome, now_ns: int) -> bool:
         """Takes the report of a node that moved by itself, or as a former holder of the lease told it.
 
-        Returns whether any of that counts. What it was commanded to since then stands. After the bus was away, a report
-        may come late, behind commands about other things.
+        Returns whether any of that counts. What it was told or moved since then stands. After the bus was away, a report
+        may come late, behind commands about other things; and one that waited for its confirmation, behind a later one.
         """
         if outcome.status not in {"done", "already"}:
             return False
-        node, routing, cause = outcome.node, self._routing, Cause(outcome.id, outcome.fault)
+        node, routing = outcome.node, self._routing
+        left_ns = self._reports.here_ns(node, outcome.started_ns, now_ns)
+        cause = Cause(outcome.id, outcome.fault, left_ns=left_ns)
+        all_told_ns = routing.told_ns.get(Destination(node, "", "")) or 0
 
         def stands(rail: str, peer: str = "") -> bool:
-            return outcome.started_ns > (self.told_ns.get(Destination(node, peer, rail)) or 0)
+            told_ns = routing.told_ns.get(Destination(node, peer, rail)) or 0
+            return outcome.started_ns > max(told_ns, all_told_ns)
 
         rails, knows = self._inventory.rails(node), self._inventory.knows
         away, back = (
@@ -150,7 +156,64 @@ class RouteDecider:
                 routing.backups.setdefault(node, {})[way.peer, way.rail] = way
             elif routing.placed(destination) != way:
                 routing.place(destination, way, cause)
+        for peer, rail in [("", rail) for rail in away + back] + [(way.peer, way.rail) for way in placements]:
+            # A clock that was ahead must not overrule what is said once it is put right.
+            routing.told_ns[Destination(node, peer, rail)] = min(outcome.started_ns, now_ns)
         return bool(away or back or placements)
+
+
+def present_part(sent: Sent, view: FleetView) -> Order:
+    """The part of an unanswered order that is believed in force still and is not lost; of any but routes, all of it.
+
+    What its node was told or did since is another thing.
+    """
+    node, order, routing = sent.command.node, sent.order, view.routing
+    if not isinstance(order, Reroute | Restore) or not _is_ours(order):
+        return order
+    health, selector = view.health, view.selector
+    back = (rail for rail in order.back if health.nic_state(nic_name(node, rail)) is not State.DOWN)
+    ways = (way for way in order.placements if not selector.is_lost(node, way))
+    return msgspec.structs.replace(
+        order,
+        away=tuple(rail for rail in order.away if (node, rail) in routing.away),
+        back=tuple(rail for rail in back if (node, rail) not in routing.away),
+        placements=tuple(way for way in ways if routing.placed(Destination(node, way.peer, way.rail)) == way),
+    )
+
+
+def forget_result(sent: Sent, others: Iterable[Sent], routing: RoutingTable) -> None:
+    """Forgets what a command about routes was to bring about: its node refused it, or never answered.
+
+    What its node was told next, and has not answered, is undone to what was before both. Its own undo keeps what the
+    node was told nothing of since.
+
+    Parameters:
+        others: commands that are not answered, in the order of their sending; it may be among them.
+    """
+    if not isinstance(sent.undo, Reroute | Restore):
+        return
+    node, issued_ns, before = sent.command.node, sent.command.issued_ns, _parts(sent.undo)
+    for other in others:
+        is_later = other.command.node == node and other.command.issued_ns > issued_ns
+        if is_later and isinstance(other.undo, Reroute | Restore):
+            undo = _parts(other.undo)
+            other.undo = _order(undo | {part: before.pop(part) for part in undo.keys() & before.keys()})
+    told = {part: routing.told_ns.get(Destination(node, *part)) for part in before}
+    sent.undo = _order({part: was for part, was in before.items() if told[part] == issued_ns})
+
+
+def _parts(order: Reroute | Restore) -> dict[tuple[str, str], Placement | bool]:
+    """The ways that an order names, by peer and rail; for whole rails, which have no peer, whether they are left."""
+    rails = dict.fromkeys(order.away, True) | dict.fromkeys(order.back, False)
+    return {("", rail): left for rail, left in rails.items()} | {(way.peer, way.rail): way for way in order.placements}
+
+
+def _order(parts: dict[tuple[str, str], Placement | bool]) -> Reroute:
+    return Reroute(
+        away=tuple(rail for (_, rail), way in parts.items() if way is True),
+        back=tuple(rail for (_, rail), way in parts.items() if way is False),
+        placements=tuple(way for way in parts.values() if isinstance(way, Placement)),
+    )
 
 
 def _is_ours(order: Reroute | Restore) -> bool:

@@ -87,7 +87,7 @@ class Losses:
             case PortState():
                 self._take_port(seen, now_ns)
             case Outcome():
-                if self._routes.take_report(seen):
+                if self._routes.take_report(seen, now_ns):
                     self._view.touch((seen.node,))
                     self._restorer.put_off(seen.node, now_ns)
         return []
@@ -131,7 +131,7 @@ class Losses:
 
     def forget_node(self, node: str) -> None:
         """Forgets a node that has left the fleet for good."""
-        self._routes.told_ns.forget(node)
+        self._view.routing.told_ns.forget(node)
 
     # -- events -------------------------------------------------------------------------------------------------------
 

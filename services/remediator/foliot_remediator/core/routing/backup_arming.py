@@ -96,7 +96,8 @@ class BackupArmer:
         self._stirred.name(nodes)
 
     def begin_anew(self) -> None:
-        """Lets a new holder of the lease look through all nodes."""
+        """Lets a new holder of the lease look through all nodes, and write each: the bus may have lost what it had."""
+        self._written.clear()
         self._round.begin_anew()
 
     def write(self, lease: int, now_ns: int) -> list[NodePaths]:

@@ -27,6 +27,7 @@ packets of 1,500 bytes at 200 Mb/s are 12 ms."""
 _SEVERAL = 2
 """With so many of a NIC's paths in trouble, besides the one to be left, chance is unlikely to have hit the same NIC."""
 _BETTER_THAN_NOTHING = frozenset({State.UP, State.PROBATION})
+_NOT_LOST = frozenset(State) - {State.DOWN}
 
 
 class PathSelector:
@@ -41,6 +42,18 @@ class PathSelector:
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
         """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
         return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)
+
+    def is_lost(self, node: str, way: Placement) -> bool:
+        """Whether one of its NICs or the path is down, or the fleet has it no more."""
+        return not self._alive(node, way, _NOT_LOST)
+
+    def is_proven(self, node: str, way: Placement, since_ns: int) -> bool:
+        """Whether a way was heard since a trouble began, and so does not share its cause."""
+        return self._health.reports.heard_ns(path_name(node, way)) > since_ns + _PROOF_NS
+
+    def is_proven_nic(self, nic: str, since_ns: int) -> bool:
+        """Whether a NIC's port was said to be good since a trouble began."""
+        return self._health.said_good_ns(nic, since_ns) > _PROOF_NS
 
     def stands(self, node: str, way: Placement, now_ns: int) -> bool:
         """Whether nothing speaks against a way that was usable once. A lack of reports does not, as while the bus is away."""
@@ -78,8 +91,7 @@ class PathSelector:
         found = []
         for place, way in enumerate(self._others(destination, present, armed)):
             if self.usable(destination.node, way, now_ns):
-                heard_ns = self._health.reports.heard_ns(path_name(destination.node, way))
-                unproven = heard_ns <= incident.since_ns + _PROOF_NS
+                unproven = not self.is_proven(destination.node, way, incident.since_ns)
                 siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
                 doubtful = incident.lossy and siblings >= _SEVERAL
                 found.append(((unproven, doubtful, (way.via == present.via) == unproven, siblings, place), way))

@@ -184,10 +184,15 @@ class ReroutePlanner:
         return list(plans.values())
 
     def overdue_back(self, node: str) -> Iterator[tuple[str, Cause]]:
-        """NICs of a node that are away although they are up, and that nobody has taken back, with what sent them away."""
+        """NICs of a node that are away although they are up, and that nobody has taken back, with what sent them away.
+
+        One that the node left by itself seems up until an event says why. So its port has to have been good since.
+        """
         for rail in self._inventory.rails(node):
             nic, cause = nic_name(node, rail), self._routing.away.get((node, rail))
-            if cause is not None and self._health.nic_state(nic) is State.UP:
+            if cause is None or self._health.nic_state(nic) is not State.UP:
+                continue
+            if not cause.left_ns or self._selector.is_proven_nic(nic, cause.left_ns):
                 yield nic, cause
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -223,8 +228,11 @@ class ReroutePlanner:
             plan.move(destination, way)
 
     def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
-        home = self._selector.homes.of(destination)
-        if self._routing.placed(destination) != home and self._selector.usable(destination.node, home, now_ns):
+        """Takes traffic home, where that is heard. Where its node left by itself, what was heard before says nothing."""
+        node, home, moved = destination.node, self._selector.homes.of(destination), self._routing.moved.get(destination)
+        if moved is None or moved[0] == home or not self._selector.usable(node, home, now_ns):
+            return
+        if self._selector.is_proven(node, home, moved[1].left_ns):
             plan.move(destination, home)
 
     def _others_over(self, owner: str, lost: str) -> Iterable[Destination]:

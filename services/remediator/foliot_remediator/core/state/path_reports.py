@@ -32,8 +32,8 @@ machine's lateness."""
 _LOSSES_NS = 60_000_000_000
 """Lost probes are counted over one to two of these: at the slow sweep's rate, the detector judges by 40 s."""
 _AGAIN_NS = 1_000_000_000
-"""A path that is heard so much after it was said to be silent speaks again, also where its sender counts anew from
-below. Two dates of one moment never differ by so much."""
+"""What is heard so much later was sent later, also where its sender counts anew from below. Two dates of one moment
+never differ by so much."""
 _ROOM = 1_024
 _FOREIGN = -1
 
@@ -151,8 +151,11 @@ class PathReports:
             self._bounds[batch.node] = batch.bound_ns, said_ns
 
     def _hear(self, ids: NDArray[np.int32], heard_ns: NDArray[np.int64], sequence: NDArray[np.int64]) -> None:
-        later = heard_ns > self._heard_ns[ids]
+        known_ns, known = self._heard_ns[ids], self._sequence[ids]
+        later = (heard_ns > known_ns) & (sequence > known)
         if not later.all():
+            # A number may be missing, or the sender counts anew.
+            later |= (heard_ns > known_ns) & ((sequence == 0) | (known == 0) | (heard_ns > known_ns + _AGAIN_NS))
             ids, heard_ns, sequence = ids[later], heard_ns[later], sequence[later]
         self._heard_ns[ids], self._sequence[ids] = heard_ns, sequence
 

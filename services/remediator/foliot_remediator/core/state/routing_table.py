@@ -6,7 +6,7 @@ import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.state.inventory import Destination, ends_of
-from foliot_remediator.core.state.retention import Index, node_alone
+from foliot_remediator.core.state.retention import Index, Retained, node_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +25,8 @@ class Cause(NamedTuple):
     fault: str
     remedy: str = FIRST
     """The remedy that decided it; empty: none did, another home was chosen for what goes this way."""
+    left_ns: int = 0
+    """When a node left its home, as it reported itself, by the time of this process; 0: it was commanded here."""
 
 
 class RoutingTable:
@@ -39,6 +41,11 @@ class RoutingTable:
         self.moved: dict[Destination, tuple[Placement, Cause]] = {}
         self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
         """Per node, by peer and rail."""
+        self.told_ns: Retained[Destination, int] = Retained(ends_of)
+        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's or, without
+        a rail, all of it. If it reported a later move, when it began that."""
+        self._stored: dict[str, tuple[int, int]] = {}
+        """Per node, of the newest value of the bucket that was told: its lease's revision, and when it was decided."""
         self._home = home
         self._moved_at = Index(ends_of)
         self._away_at: Index[tuple[str, str]] = Index(node_alone)
@@ -119,6 +126,23 @@ class RoutingTable:
             self.strayed[destination.node] = None
             self._moved_at.add(destination)
 
+    def revision(self, node: str) -> int:
+        """The revision of the lease under which the newest value of a node was written; 0: none was told."""
+        return self._stored.get(node, (0, 0))[0]
+
+    def is_newest(self, paths: NodePaths) -> bool:
+        """Takes note of a value of the bucket; says whether none was told that is newer. An older remediator's has no time."""
+        revision, decided_ns = self._stored.get(paths.node, (0, 0))
+        is_earlier = paths.lease_revision == revision and 0 < paths.decided_ns < decided_ns
+        if paths.lease_revision < revision or is_earlier:
+            return False
+        self._stored[paths.node] = paths.lease_revision, paths.decided_ns
+        return True
+
+    def forget_revisions(self, *, above: int) -> None:
+        """Forgets values of leases above what the bus has given: it counts leases anew."""
+        self._stored = {node: stored for node, stored in self._stored.items() if stored[0] <= above}
+
     def adopt(self, paths: NodePaths, cause: Cause) -> None:
         """Takes over what another holder of the lease, or an earlier run, put in force on a node."""
         for node, rail in [*self._away_at.of(paths.node)]:
@@ -126,6 +150,7 @@ class RoutingTable:
                 self.come_back(node, rail)
         for rail in paths.away:
             self.leave(paths.node, rail, cause)
+        self.told_ns[Destination(paths.node, "", "")] = paths.decided_ns
         self.backups[paths.node] = {(backup.peer, backup.rail): backup for backup in paths.backups}
         for way in paths.placements:
             destination = Destination(paths.node, way.peer, way.rail)
@@ -140,6 +165,7 @@ class RoutingTable:
         for way in [*self._away_at.of(node)]:
             self.come_back(*way)
         self.backups.pop(node, None)
+        self._stored.pop(node, None)
         for peer in peers:
             armed = self.backups.get(peer, {})
             for key in [key for key in armed if key[0] == node]:
