@@ -14,8 +14,8 @@ second node of a recording makes it too. It is half of the shortest silence that
 class EventTime:
     """Starts at the first observation and never runs back.
 
-    Where the passing of time is measured, no clock makes it jump: two may be wrong by the same. In a recording there is
-    no other time than theirs.
+    Where the passing of time is measured, two nodes that agree do not make it jump: they may be wrong by the same. In a
+    recording there is no other time than theirs.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class EventTime:
     def learn(self, node: str, at_ns: int) -> None:
         """Takes the time inside an observation of a node."""
         self._nodes.add(node)
-        if not self.now_ns or at_ns - self.now_ns <= _STEP_NS or (len(self._nodes) == 1 and not self._is_measured):
+        if not self.now_ns or at_ns - self.now_ns <= _STEP_NS or len(self._nodes) == 1:
             self.now_ns = max(self.now_ns, at_ns)
             self._ahead.pop(node, None)
             return
