@@ -354,18 +354,6 @@ async def test_the_same_command_twice_is_done_once_and_answered_twice(agents):
     assert agent.kernel.counts == counts
 
 
-async def test_a_command_that_was_issued_before_the_last_one_is_not_carried_out_after_it(agents):
-    """It came by the slower way, and asks for what its sender has thought better of."""
-    agent = agents[0]
-    moved, home = (Placement(peer="node1", rail="rail0", via=via, entropy=0) for via in ("rail1", "rail0"))
-    late = command(agent, "c1", placements=(moved,))
-    agent.clock.advance(5)
-    await agent.commands.on_command(command(agent, "c2", placements=(home,)))
-    await agent.commands.on_command(late)
-    assert [outcome.status for outcome in agent.outcomes] == ["already", "refused"]
-    assert agent.via("node1") == "rail0"
-
-
 async def test_advice_is_answered_and_not_followed(agents):
     """Nothing is moved."""
     agent = agents[0]
