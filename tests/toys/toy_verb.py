@@ -100,7 +100,7 @@ def _handler(view: NodeView) -> ActionHandler:
             """The node has to have the NIC."""
             return "" if order.rail in view.layout.rails else f"the node has no NIC on {order.rail}"
 
-        async def apply(self, order: Mark, _command: Command) -> Result:
+        async def apply(self, order: Mark) -> Result:
             """Sets it, unless it is so already."""
             async with AsyncIPRoute() as netlink:
                 try:

@@ -64,11 +64,6 @@ def placed(peer: int, rail: str = "rail0", via: str = "rail1") -> Placement:
     return Placement(peer=f"node{peer}", rail=rail, via=via, entropy=0)
 
 
-def commanded(move_queue, order, issued_ns=None):
-    """Carries out an order; unless told otherwise, of a command that was issued now."""
-    return move_queue.apply(order, move_queue._clock.now_ns() if issued_ns is None else issued_ns)
-
-
 BACKUPS = tuple(placed(peer) for peer in range(1, PEERS + 1))
 
 
@@ -107,7 +102,7 @@ async def test_a_loss_does_not_wait_for_backups_that_are_being_armed(move_queue)
 async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_placed(move_queue):
     """The command's ways by the lost NIC are not taken; those that were go on."""
     homes = tuple(placed(peer, rail="rail1", via="rail0") for peer in range(1, PEERS + 1))
-    command = asyncio.create_task(commanded(move_queue, Reroute(placements=homes)))
+    command = asyncio.create_task(move_queue.apply(Reroute(placements=homes)))
     await move_queue.actuator.until(5)
     move_queue._losses._own["rail0"] = "fault"
     await move_queue.flee("rail0")
@@ -122,7 +117,7 @@ async def test_a_loss_does_not_wait_for_a_command_and_what_it_killed_is_not_plac
 async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
     """The loss concerns none of its ways."""
     others = tuple(Placement(peer=f"node{peer}", rail="rail1", via="rail1", entropy=1) for peer in range(1, PEERS + 1))
-    command = asyncio.create_task(commanded(move_queue, Reroute(placements=others)))
+    command = asyncio.create_task(move_queue.apply(Reroute(placements=others)))
     await move_queue.actuator.until(5)
     move_queue._losses._own["rail0"] = "fault"
     await move_queue.flee("rail0")
@@ -133,8 +128,8 @@ async def test_a_loss_does_not_wait_for_a_command_that_goes_on(move_queue):
 
 async def test_a_command_that_was_overtaken_by_the_loss_of_its_way_is_refused(move_queue):
     """Nothing of it was done."""
-    first = asyncio.create_task(commanded(move_queue, Reroute(placements=(placed(1), placed(2)))))
-    second = asyncio.create_task(commanded(move_queue, Reroute(placements=(placed(3), placed(4)))))
+    first = asyncio.create_task(move_queue.apply(Reroute(placements=(placed(1), placed(2)))))
+    second = asyncio.create_task(move_queue.apply(Reroute(placements=(placed(3), placed(4)))))
     await move_queue.actuator.until(1)
     move_queue._losses._own["rail1"] = "fault"
     assert (await first).status == "done"
@@ -176,7 +171,7 @@ def lost_by_peers(move_queue):
 async def test_a_detour_beside_a_returning_rail_is_not_taken_by_what_needs_none_any_more(move_queue, lost_by_peers):
     """The second peer has its NIC back while the first one's route is put."""
     move_queue.routing.away.add("rail0")
-    returning = asyncio.create_task(commanded(move_queue, Restore(back=("rail0",))))
+    returning = asyncio.create_task(move_queue.apply(Restore(back=("rail0",))))
     await asyncio.sleep(0)
     assert (move_queue.routing.away, move_queue.actuator.done) == (set(), [])
     del lost_by_peers["node2", "rail0"]
@@ -186,7 +181,7 @@ async def test_a_detour_beside_a_returning_rail_is_not_taken_by_what_needs_none_
 
 async def test_detours_beside_a_rail_that_was_back_already_are_told(move_queue, lost_by_peers):
     """Something was moved."""
-    move = await commanded(move_queue, Restore(back=("rail0",)))
+    move = await move_queue.apply(Restore(back=("rail0",)))
     assert (move.status, move.moved_ns > 0) == ("done", True)
 
 
@@ -194,7 +189,7 @@ async def test_a_rail_is_back_though_the_kernel_refuses_a_detour_beside_it(move_
     """Who asked for it would else believe that all of it is still away; what failed is said."""
     move_queue.routing.away.add("rail0")
     move_queue.actuator.fails = {"node1"}
-    move = await commanded(move_queue, Restore(back=("rail0",)))
+    move = await move_queue.apply(Restore(back=("rail0",)))
     assert (move.status, move.reason) == ("done", "no route to node1")
     assert not move_queue.routing.away
 
@@ -204,8 +199,8 @@ async def test_a_value_decided_before_a_command_does_not_undo_it(move_queue, clo
     decided_ns = clock.now_ns()
     stale = Wanted(away=("rail0",), placements=(placed(11, via="rail0"), placed(12)), backups=BACKUPS)
     clock.advance(1)
-    await commanded(move_queue, Reroute(away=("rail0",)))
-    await commanded(move_queue, Reroute(back=("rail0",), placements=(placed(11),)))
+    await move_queue.apply(Reroute(away=("rail0",)))
+    await move_queue.apply(Reroute(back=("rail0",), placements=(placed(11),)))
     before = list(move_queue.actuator.done)
 
     await move_queue.follow(stale, act=True, decided_ns=decided_ns)
@@ -220,7 +215,7 @@ async def test_what_no_command_has_turned_since_follows_an_older_value(move_queu
     """Else a move would be lost whose own command had not arrived."""
     decided_ns = clock.now_ns()
     clock.advance(1)
-    await commanded(move_queue, Reroute(placements=(placed(11),)))
+    await move_queue.apply(Reroute(placements=(placed(11),)))
     await move_queue.follow(
         Wanted(away=("rail1",), placements=(placed(12),), backups=(placed(13, "rail1", "rail0"),)),
         act=True, decided_ns=decided_ns,
@@ -232,43 +227,17 @@ async def test_what_no_command_has_turned_since_follows_an_older_value(move_queu
 @pytest.mark.parametrize("after_ns", [0, 1])
 async def test_a_value_decided_later_than_the_command_is_followed(move_queue, clock, after_ns):
     """And one of the same moment, which knows of the command."""
-    await commanded(move_queue, Reroute(placements=(placed(11),)))
+    await move_queue.apply(Reroute(placements=(placed(11),)))
     await move_queue.follow(
         Wanted(placements=(placed(11, via="rail0"),)), act=True, decided_ns=clock.now_ns() + after_ns
     )
     assert move_queue.routing.way(("node11", "rail0")) == placed(11, via="rail0")
 
 
-async def test_a_command_that_comes_behind_one_that_was_issued_later_undoes_nothing_of_it(move_queue, clock):
-    """It came by the slower way. What else it asks for is done, and a value that was decided between the two is followed."""
-    issued_ns = clock.now_ns()
-    clock.advance(9)
-    await commanded(move_queue, Reroute(placements=(placed(11, via="rail0"), placed(12, via="rail0"))))
-    late = Reroute(placements=(placed(11), placed(13)))
-    move = await commanded(move_queue, late, issued_ns)
-    assert (move.status, move.after) == ("done", (placed(13),))
-    assert "issued later" in move.reason
-    assert move_queue.routing.way(("node11", "rail0")) == placed(11, via="rail0")
-    assert (await commanded(move_queue, Reroute(placements=(placed(12),)), issued_ns)).status == "refused"
-
-    await move_queue.follow(Wanted(placements=(placed(13, via="rail0"),)), act=True, decided_ns=issued_ns + 1)
-    assert move_queue.routing.way(("node13", "rail0")) == placed(13, via="rail0")
-
-
-async def test_a_rail_stays_as_a_command_has_turned_it_that_was_issued_later(move_queue, clock):
-    """One of a clock that is ahead shuts out none that is issued after its arrival."""
-    issued_ns = clock.now_ns()
-    clock.advance(9)
-    await commanded(move_queue, Reroute(away=("rail0",)), issued_ns + 1_000)
-    assert (await commanded(move_queue, Restore(back=("rail0",)), issued_ns)).status == "refused"
-    assert move_queue.routing.away == {"rail0"}
-    assert (await commanded(move_queue, Restore(back=("rail0",)))).status == "done"
-
-
 async def test_commands_about_peers_that_have_left_are_forgotten(move_queue):
     """Memory does not grow as nodes come and go."""
-    await commanded(move_queue, Reroute(placements=BACKUPS))
+    await move_queue.apply(Reroute(placements=BACKUPS))
     for peer in range(1, PEERS + 1):
         move_queue.routing.forget(f"node{peer}")
-    await commanded(move_queue, Reroute(back=("rail0",)))
+    await move_queue.apply(Reroute(back=("rail0",)))
     assert move_queue._placed_ns == {}

@@ -40,7 +40,7 @@ class Marker:
         """One word may not be."""
         return "it is a bad word" if order.word == "bad" else ""
 
-    async def apply(self, order, _command):
+    async def apply(self, order):
         """Sets it."""
         before, self.word, self.times = self.word, order.word, self.times + 1
         return Result(status="done", done=order, undo=Mark(word=before), changed_ns=self.clock.now_ns())

@@ -57,7 +57,7 @@ class ActionHandler(Protocol):
     def check(self, order: Any, command: Command) -> str:
         """The objection to it on this node, in words; empty: none."""
 
-    async def apply(self, order: Any, command: Command) -> Result:
+    async def apply(self, order: Any) -> Result:
         """Does what is not done yet. The same order twice is `already` the second time."""
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:

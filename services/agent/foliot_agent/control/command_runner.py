@@ -94,7 +94,7 @@ class CommandRunner:
             return self._not_done(command, judgement.status, judgement.reason, started_ns)
         handler, order = self._handlers[command.verb], command.order()
         try:
-            result = await handler.apply(order, command)
+            result = await handler.apply(order)
         except Exception as error:  # of whichever verb: who asked is told
             log.exception("handler_failed", verb=command.verb, id=command.id)
             reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]

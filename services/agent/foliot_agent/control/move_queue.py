@@ -61,7 +61,7 @@ class MoveQueue:
         self._armed = asyncio.Lock()
         """One set of backups after the other, each whole."""
         self._turned_ns: dict[str, int] = {}
-        """By rail, the reference time at which the last command that turned it was issued."""
+        """By rail, the reference time at which the last command that turned it began."""
         self._placed_ns: dict[Destination, int] = {}
         """The same of destinations, those of turned rails included."""
 
@@ -70,40 +70,21 @@ class MoveQueue:
         """The ways in force."""
         return self._actuator.routing
 
-    async def apply(self, order: Reroute | Restore, issued_ns: int) -> Move:
-        """Moves what is not there yet.
-
-        An older command may come late, behind a newer one. What that has turned stays as it is.
-
-        Parameters:
-            issued_ns: when the command was issued.
-        """
+    async def apply(self, order: Reroute | Restore) -> Move:
+        """Moves what is not there yet."""
         for placement in order.placements:
             self._losses.overrule(placement.peer, placement.via)
         async with self._commanded:
-            issued_ns = min(issued_ns, self._clock.now_ns())  # a clock that is ahead shuts out nobody later
-
-            def is_open(rail: str) -> bool:
-                return self._turned_ns.get(rail, 0) <= issued_ns
-
-            away, back = tuple(filter(is_open, order.away)), tuple(filter(is_open, order.back))
-            placements = tuple(
-                each for each in order.placements if self._placed_ns.get(destination_of(each), 0) <= issued_ns
-            )
-            overtaken = ""
-            if (away, back, placements) != (order.away, order.back, order.placements):
-                overtaken = "a command that was issued later has turned what it asks for, or some of it"
-                if not (away or back or placements):
-                    return Move(status="refused", reason=overtaken)
-            move = await self._apply(away, back, placements)
+            began_ns = self._clock.now_ns()
+            move = await self._apply(order.away, order.back, order.placements)
             if move.status in {"done", "already"}:
-                self._turned_ns |= dict.fromkeys((*away, *back), issued_ns)
-                self._placed_ns |= {each: max(issued_ns, self._placed_ns.get(each, 0)) for each in move.destinations}
+                self._turned_ns |= dict.fromkeys((*order.away, *order.back), began_ns)
+                self._placed_ns |= dict.fromkeys(move.destinations, began_ns)
                 if len(self._placed_ns) > len(self.routing.placements):  # peers have left
                     self._placed_ns = {
                         each: at_ns for each, at_ns in self._placed_ns.items() if each in self.routing.placements
                     }
-            return msgspec.structs.replace(move, reason=move.reason or overtaken)
+            return move
 
     async def flee(self, rail: str) -> Move:
         """Leaves a rail whose own NIC is lost: one rule, however many peers there are."""
@@ -136,8 +117,7 @@ class MoveQueue:
         loss nobody tells again.
 
         Parameters:
-            decided_ns: when the value was decided, reference time; 0: not known, and then the start was later, but no
-                command.
+            decided_ns: when the value was decided, reference time; 0: not known, and then no command was later.
         """
         started_ns = self._clock.now_ns() - (self._clock.local_ns() - self._started_ns)
 

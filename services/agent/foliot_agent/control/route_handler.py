@@ -56,12 +56,12 @@ class RouteHandler:
         objections = (actuator.check(placement) for placement in order.placements)
         return next(filter(None, objections), "") or object_to_own_nics(order, self.situation.losses)
 
-    async def apply(self, order: Reroute | Restore, command: Command) -> Result:
+    async def apply(self, order: Reroute | Restore) -> Result:
         """Moves what is not there yet."""
         if order.traffic != SERVICE_ADDRESSES:
             async with self._turns[order.traffic]:
                 return await self._move_other(self._others[order.traffic], order)
-        return told(await self.move_queue.apply(order, command.issued_ns), type(order))
+        return told(await self.move_queue.apply(order), type(order))
 
     async def confirm(self, result: Result, fault: str) -> Confirmed:
         """Confirms by the confirmer of the actuator that moved it."""
