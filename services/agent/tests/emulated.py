@@ -15,7 +15,6 @@ from foliot_agent.control.lease_fence import LeaseFence
 from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.control.route_handler import RouteHandler
-from foliot_agent.core import overlay_layout
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
@@ -126,24 +125,6 @@ class Agent:
             for name in self.peers:
                 for rail, via in (("rail0", "rail1"), ("rail1", "rail0")):
                     await self.actuator.arm(Placement(peer=name, rail=rail, via=via, entropy=1))
-
-    async def restart(self) -> None:
-        """Starts anew: the kernel has all that it left there, and nobody tells it again what was lost."""
-        before = self.actuator.routing
-        self.actuator, self.losses = (
-            OverlayActuator(self.kernel, self.layout, self.kernel),
-            FailedLinks(self.layout, "boot1"),
-        )
-        self.actuator.routing.away |= before.away
-        for table, kept in (
-            (overlay_layout.IN_FORCE_TABLE, before.placements), (overlay_layout.BACKUP_TABLE, before.backups),
-        ):  # fmt: skip
-            for way in kept.values():
-                route = overlay_layout.route(self.layout, self.peers[way.peer], way, table)
-                self.actuator._found[route.table, route.destination] = route.gateway
-        self.arm("always")
-        for peer in self.peers.values():
-            await self.actuator.welcome(peer)
 
     async def disarm(self) -> None:
         """Takes all its backups away."""

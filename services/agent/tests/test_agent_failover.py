@@ -17,7 +17,7 @@ from foliot_agent.control import reconciler as following_module
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.peers import failure_notifier
-from foliot_schemas import NodePaths, Placement
+from foliot_schemas import Placement
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.notice import Notice
 from virtual_clock import VirtualClock
@@ -64,15 +64,9 @@ class Joined:
 
 @pytest.fixture
 def following(agents):
-    """How the first agent follows the buckets."""
-    made = follows(agents[0])
-    yield made
-    made.close()
-
-
-def follows(agent: Agent) -> Reconciler:
-    """How an agent follows the buckets."""
-    return Reconciler(
+    """How the first agent follows the inventory."""
+    agent = agents[0]
+    made = Reconciler(
         situation=agent.situation,
         move_queue=agent.move_queue,
         kernel=Joined(agent),
@@ -81,6 +75,8 @@ def follows(agent: Agent) -> Reconciler:
         policy="act",
         forget=agent.failover.forget,
     )
+    yield made
+    made.close()
 
 
 def remembers(agent: Agent, peer: str) -> list[bool]:
@@ -432,37 +428,6 @@ async def test_a_rail_comes_back_without_those_whose_own_nic_is_still_lost(agent
     await cut.commands.on_command(command(cut, back=("rail0",)))
     assert (cut.via("node1"), cut.via("node2")) == ("rail1", "rail0")
     assert cut.outcomes[0].status == "done"
-
-
-@pytest.mark.parametrize(("decided_ns", "via"), [(0, "rail1"), (10, "rail1"), (11, "rail0")])
-@pytest.mark.parametrize("lost", [0, 1], ids=["its own NIC", "a peer's NIC"])
-async def test_what_a_restarted_agent_finds_in_force_is_moved_by_what_was_decided_since(agents, lost, decided_ns, via):
-    """The loss was told before, and nobody tells it again. The value may be older than that; an older remediator does not say."""
-    one, beginning_ns = agents[0], agents[0].clock.now_ns()
-    agents[lost].lose()
-    await settle(agents)
-    one.clock.advance(10)
-    await one.restart()
-    one.clock.advance(10)
-    home = tuple(Placement(peer=peer, rail="rail0", via="rail0", entropy=0) for peer in ("node1", "node2"))
-    backup = Placement(peer="node1", rail="rail0", via="rail1", entropy=0)
-    value = NodePaths(
-        node="node0", lease_revision=5, placements=home, backups=(backup,), decided_ns=decided_ns and beginning_ns + decided_ns
-    )  # fmt: skip
-    await follows(one).on_paths("node0", value)
-    assert one.via("node1") == via
-    assert one.actuator.routing.backups["node1", "rail0"] == backup
-
-
-async def test_an_agent_that_finds_nothing_in_force_follows_an_old_value(agents):
-    """Its host has booted: what was lost may be lost still."""
-    one, decided_ns = agents[0], agents[0].clock.now_ns()
-    one.clock.advance(10)
-    one.arm("always")
-    moved = Placement(peer="node1", rail="rail0", via="rail1", entropy=0)
-    value = NodePaths(node="node0", lease_revision=5, placements=(moved,), decided_ns=decided_ns)
-    await follows(one).on_paths("node0", value)
-    assert one.via("node1") == "rail1"
 
 
 async def test_a_strangers_datagram_changes_nothing(agents):

@@ -65,8 +65,6 @@ class OverlayActuator:
         for rail in self.routing.rails[peer.name]:
             destination = peer.name, rail
             found = self._adopted(peer, rail, overlay_layout.IN_FORCE_TABLE)
-            if found is not None:
-                self.routing.adopted.add(destination)
             home = Placement(peer=peer.name, rail=rail, via=rail, entropy=0)
             chosen = found or self.routing.placements.get(destination) or home
             try:

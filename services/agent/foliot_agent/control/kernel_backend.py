@@ -249,8 +249,7 @@ class KernelBackend:
                 changes = wanted(
                     None, paths, actuator.routing, losses, is_known=lambda placement: placement.peer in known
                 )
-                move_queue = MoveQueue(actuator, losses, clock)
-                await move_queue.follow(changes, act=act, decided_ns=paths.decided_ns)
+                await MoveQueue(actuator, losses, clock).follow(changes, act=act)
             return tuple(rehearsal.changes)
 
 

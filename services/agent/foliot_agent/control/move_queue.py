@@ -51,8 +51,6 @@ class MoveQueue:
         self._actuator = actuator
         self._losses = losses
         self._clock = clock
-        self._started_ns = clock.local_ns()
-        """Local time: the reference time may not be known yet."""
         self._turn = asyncio.Lock()
         """Held for one change of the kernel. asyncio's lock is fair: who lets it go has it again when all who wait
         have had it."""
@@ -112,26 +110,14 @@ class MoveQueue:
         """Arms the wanted backups and, where the node may act, makes the wanted moves.
 
         A command overtakes the value that was decided before it, above all when the bus comes back. So a destination or
-        a rail that a command has turned since stays as it is; a later value has both. What an earlier run of the agent
-        has left in force stays too, unless the value was decided after the start: that run may have left a NIC whose
-        loss nobody tells again.
+        a rail that a command has turned since stays as it is; a later value has both.
 
         Parameters:
             decided_ns: when the value was decided, reference time; 0: not known, and then no command was later.
         """
-        started_ns = self._clock.now_ns() - (self._clock.local_ns() - self._started_ns)
 
-        def is_open(last_ns: int | None, *, adopted: bool) -> bool:
-            if last_ns is None:
-                return not adopted or decided_ns > started_ns
+        def is_open(last_ns: int) -> bool:
             return decided_ns == 0 or last_ns <= decided_ns
-
-        def is_open_rail(rail: str) -> bool:
-            return is_open(self._turned_ns.get(rail), adopted=any(each[1] == rail for each in self.routing.adopted))
-
-        def is_open_way(way: Placement) -> bool:
-            destination = destination_of(way)
-            return is_open(self._placed_ns.get(destination), adopted=destination in self.routing.adopted)
 
         async with self._armed:
             reason = await self._arm(wanted.backups)
@@ -140,9 +126,9 @@ class MoveQueue:
         away = tuple(rail for rail in wanted.away if self.routing.can_leave(rail, self._losses.dead))
         async with self._commanded:
             move = await self._apply(
-                tuple(filter(is_open_rail, away)),
-                tuple(filter(is_open_rail, wanted.back)),
-                tuple(filter(is_open_way, wanted.placements)),
+                tuple(rail for rail in away if is_open(self._turned_ns.get(rail, 0))),
+                tuple(rail for rail in wanted.back if is_open(self._turned_ns.get(rail, 0))),
+                tuple(each for each in wanted.placements if is_open(self._placed_ns.get(destination_of(each), 0))),
             )
         return msgspec.structs.replace(move, status="failed", reason=reason) if reason else move
 

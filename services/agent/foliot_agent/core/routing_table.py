@@ -32,8 +32,6 @@ class RoutingTable:
         self.backups: dict[Destination, Placement] = {}
         self.away: set[str] = set()
         self.rails: dict[str, tuple[str, ...]] = {}
-        self.adopted: set[Destination] = set()
-        """Destinations whose placement an earlier run of the agent left in force."""
 
     def way(self, destination: Destination) -> Placement | None:
         """The way that packets take now, as the kernel's rules have it: on a rail that is away, a backup comes first."""
@@ -81,7 +79,6 @@ class RoutingTable:
     def forget(self, peer: str) -> None:
         """Drops a peer that has left the fleet."""
         self.rails.pop(peer, None)
-        self.adopted = {each for each in self.adopted if each[0] != peer}
         for kept in (self.placements, self.backups):
             for destination in [each for each in kept if each[0] == peer]:
                 del kept[destination]
