@@ -115,6 +115,16 @@ async def test_a_lease_that_lapsed_unclaimed_is_taken_again_at_once(buses, slow_
     holding.cancel()
 
 
+async def test_a_lease_of_another_is_not_taken_for_its_own_by_its_number(buses, slow_leases):
+    """A bus that lost its memory counts anew, and another may be given the number that this holder had."""
+    one, _ = buses
+    lease, store = Lease(one, "role", "one"), await one.store(slow_leases)
+    lease._last = await store.put("role", b"somebody else")
+    with pytest.raises(KeyWrongLastSequenceError):
+        await lease._take(store)
+    assert lease.held_by_another
+
+
 async def test_it_is_let_go_before_the_bus_is_asked_to_hand_it_on(buses, slow_leases, monkeypatch):
     """The bus may give it to another before its answer is here, and two would hold it."""
     one, _ = buses

@@ -136,7 +136,9 @@ class Lease:
             self.held_by_another = False
             return int(await store.create(self._key, self._record))
         self.held_by_another = held.value != self._record
-        if held.revision == self._last:  # by this holder's own hand, though it lapsed here: the bus's answer came late
+        if (
+            not self.held_by_another and held.revision == self._last
+        ):  # by this holder's own hand, though it lapsed here: the bus's answer came late
             return int(await store.update(self._key, self._record, last=self._last))
         raise KeyWrongLastSequenceError(description=f"held since revision {held.revision}")
 

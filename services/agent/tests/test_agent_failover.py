@@ -17,7 +17,7 @@ from foliot_agent.control import reconciler as following_module
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.peers import failure_notifier
-from foliot_schemas import Placement
+from foliot_schemas import NodePaths, Placement
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.notice import Notice
 from virtual_clock import VirtualClock

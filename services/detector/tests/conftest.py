@@ -91,6 +91,7 @@ class SimulatedFleet:
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
         self.lose, self.too_small, self.pads = {}, set(), True
         self.probe_ns, self.shaky_ns, self.stamp_late_ns = probe_ms * MS, 0, 0
+        self.sweep_ns = 200 * MS
         self.backlog = None
         self.held, self._on_hold = set(), []
         self._chance = random.Random(1)
@@ -227,7 +228,7 @@ class SimulatedFleet:
         return self.carrier[nic] and self.admin_up[nic]
 
     def _send(self, path, number):
-        interval_ns = self.probe_ns if path.entropy == 0 else 200 * MS
+        interval_ns = self.probe_ns if path.entropy == 0 else self.sweep_ns
         self._at(self.now_ns + interval_ns, self._send, path, number + 1)
         if self._ends[path][0] in self.stopped or path in self.mute:
             return

@@ -281,6 +281,19 @@ def test_one_probe_that_comes_through_is_no_return(make_fleet, path, phase_ms):
     assert told(inventory.take()) == [("path", str(path), "speaking")]
 
 
+def test_a_path_that_is_probed_seldom_speaks_again(make_fleet):
+    """More seldom than a silence lasts: that it was not heard for so long says nothing before another probe was sent."""
+    inventory = make_fleet()
+    inventory.sweep_ns = 1_040 * MS
+    inventory.run(3_000)
+    inventory.cut.add(SWEPT)
+    inventory.run(4_000)
+    inventory.take()
+    inventory.cut.clear()
+    inventory.run(10_000)
+    assert ("path", str(SWEPT), "speaking") in told(inventory.take())
+
+
 @pytest.mark.parametrize("path", [PATH, SWEPT])
 @pytest.mark.parametrize("kept_back", ["by the bus", "by the detector", "by the bus, all at once"])
 def test_a_path_that_died_again_speaks_to_nobody_who_reads_of_it_late(make_fleet, path, kept_back):

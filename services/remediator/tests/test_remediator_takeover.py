@@ -262,6 +262,17 @@ def test_a_value_that_comes_after_a_newer_one_is_passed_over(make_world, lease, 
     assert not world.core.routing.away
 
 
+def test_where_the_reference_was_set_back_later_values_and_reports_count(make_world):
+    """Dates of before lie ahead, and say nothing of what comes after."""
+    world = make_world(lease=0)
+    world.see(NodePaths(node="node1", lease_revision=9, decided_ns=world.now_ns + 3_600_000_000_000))
+    world.see(NodePaths(node="node1", lease_revision=9, away=("rail0",), decided_ns=world.now_ns))
+    assert [*world.core.routing.away] == [("node1", "rail0")]
+    world.see(NodePaths(node="node1", lease_revision=9, decided_ns=world.now_ns + 3_600_000_000_000))
+    world.see(done(world, "reroute", 0, AROUND))
+    assert world.core.routing.placed(MOVED) == AROUND
+
+
 def test_what_the_bus_lost_is_written_again_under_the_same_number(make_world):
     """It counts leases anew, and may give the number that it gave last."""
     world = make_world(lease=3)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.core.desired_diff import Wanted, wanted
 from foliot_agent.core.route_guard import unknown
 from foliot_schemas import NodePaths
@@ -97,7 +98,10 @@ class Reconciler:
                 break
         for name in tuple(self._peers):
             if name not in self.told:
-                await self.on_node(name, None)
+                try:
+                    await self.on_node(name, None)
+                except ActuatorError:
+                    log.exception("peer_not_left", peer=name)  # the others are left all the same
 
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable by every actuator."""

@@ -120,7 +120,7 @@ class Remediator:
             case NodeHomes() if self.inventory.owns(seen.node):
                 self._take_homes(seen)
             case NodePaths() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
-                self._take_paths(seen)
+                self._take_paths(seen, now_ns)
             case _:
                 return []
         return self._each(lambda remedy: remedy.observe(seen, news, now_ns), now_ns)
@@ -222,11 +222,11 @@ class Remediator:
         for destination, way in before.items():
             self.routing.keep(destination, way, cause)
 
-    def _take_paths(self, paths: NodePaths) -> None:
+    def _take_paths(self, paths: NodePaths, now_ns: int) -> None:
         """Takes the newest value of the bucket, unless this process holds the lease: it has written the value itself, or writes it anew."""
         if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
-        is_newest, is_own = self.routing.is_newest(paths), paths.lease_revision == self.decider.held
+        is_newest, is_own = self.routing.is_newest(paths, now_ns), paths.lease_revision == self.decider.held
         if paths.lease_revision < self.decider.lease:
             # A former holder's that came late. Whoever starts would read it.
             self._armer.stored(paths)

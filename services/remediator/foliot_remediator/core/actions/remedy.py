@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -59,14 +60,18 @@ class FleetView:
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
         """Asks again for what nobody answered and is still to be: it may be done, and only what is believed in force is taken back."""
         made: list[Decision] = []
-        ledger = self.decider.ledger
+        ledger, unanswered = self.decider.ledger, collections.defaultdict(list)
+        for each in (*overdue, *ledger.sent.values()):
+            unanswered[each.command.node].append(each)
         for sent in overdue:
+            of_node = unanswered[sent.command.node]
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
             made += self._fail(sent, "no answer", now_ns)
-            forget_result(sent, [*overdue, *ledger.sent.values()], self.routing)
+            forget_result(sent, of_node, self.routing)
             again, _ = self.decider.decide(request, {sent.command.node: present_part(sent, self)})
             for command in (command for decision in again for command in decision.commands if not command.advice):
                 ledger.sent[command.id].undo = sent.undo  # nobody knows that the first was done
+                of_node.append(ledger.sent[command.id])
             made += again
         return made
 

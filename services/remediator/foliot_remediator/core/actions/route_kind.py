@@ -130,11 +130,13 @@ class RouteDecider:
         node, routing = outcome.node, self._routing
         left_ns = self._reports.here_ns(node, outcome.started_ns, now_ns)
         cause = Cause(outcome.id, outcome.fault, left_ns=left_ns)
-        all_told_ns = routing.told_ns.get(Destination(node, "", "")) or 0
+
+        def told_ns(peer: str, rail: str) -> int:
+            at_ns = routing.told_ns.get(Destination(node, peer, rail)) or 0
+            return at_ns if at_ns <= now_ns else 0  # the reference was set back since
 
         def stands(rail: str, peer: str = "") -> bool:
-            told_ns = routing.told_ns.get(Destination(node, peer, rail)) or 0
-            return outcome.started_ns > max(told_ns, all_told_ns)
+            return outcome.started_ns > max(told_ns(peer, rail), told_ns("", ""))
 
         rails, knows = self._inventory.rails(node), self._inventory.knows
         away, back = (

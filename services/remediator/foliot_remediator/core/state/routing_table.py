@@ -130,10 +130,13 @@ class RoutingTable:
         """The revision of the lease under which the newest value of a node was written; 0: none was told."""
         return self._stored.get(node, (0, 0))[0]
 
-    def is_newest(self, paths: NodePaths) -> bool:
-        """Takes note of a value of the bucket; says whether none was told that is newer. An older remediator's has no time."""
+    def is_newest(self, paths: NodePaths, now_ns: int) -> bool:
+        """Takes note of a value of the bucket; says whether none was told that is newer.
+
+        An older remediator's has no time. One that lies ahead says nothing: the reference was set back since.
+        """
         revision, decided_ns = self._stored.get(paths.node, (0, 0))
-        is_earlier = paths.lease_revision == revision and 0 < paths.decided_ns < decided_ns
+        is_earlier = paths.lease_revision == revision and 0 < paths.decided_ns < decided_ns <= now_ns
         if paths.lease_revision < revision or is_earlier:
             return False
         self._stored[paths.node] = paths.lease_revision, paths.decided_ns

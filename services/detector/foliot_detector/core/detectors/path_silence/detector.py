@@ -163,9 +163,12 @@ class PathSilenceDetector:
         still = regular & table.silent[seen.ids]
         if not (fell | late | unheard | still).any():
             return
-        # Of a path that is out of use the regular rows alone say so.
-        for row in np.flatnonzero((fell | late) & table.silent[seen.ids]) if self._spoken else ():
-            self._fall_again(int(seen.ids[row]), seen, rows[row], now_ns)
+        if self._spoken:
+            # Of a path that is out of use the regular rows alone say so. It may be probed so seldom that no other probe was due.
+            sent = table.sent["sequence"][seen.ids, -1]
+            missed = late & ((sent == 0) | (sent > rows["sequence"]))
+            for row in np.flatnonzero((fell | missed) & table.silent[seen.ids]):
+                self._fall_again(int(seen.ids[row]), seen, rows[row], now_ns)
         for row in np.flatnonzero(still):  # what was heard of these came before they fell silent, see `_hear`
             claim = self._waiting.claims.get(int(seen.ids[row]))
             # By the timeline too: a clock that was set back says for long what is before.
