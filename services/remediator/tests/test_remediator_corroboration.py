@@ -104,6 +104,16 @@ def test_a_detector_that_says_of_sound_paths_that_they_lose_packets_moves_none(w
     assert (world.refusals[0].evidence["lost_told"], world.refusals[0].evidence["lost_reported"]) == (10, 0)
 
 
+def test_what_a_path_lost_long_ago_speaks_for_no_loss_of_now(world):
+    """Nor where no other path has lost anything since."""
+    path = paths_in_use(world, 1.0)[0]
+    world.word(path, "lossy")
+    world.run(130.0)
+    world.lie(path, "lossy")
+    world.run(5.0)
+    assert is_calm(world, 1)
+
+
 def test_a_lie_of_long_ago_or_of_the_future_is_none_the_better(world):
     """What it is dated helps it nothing."""
     for nic, ahead_s in (("node1.rail0", -1.9), ("node2.rail0", -60.0), ("node3.rail0", 60.0)):

@@ -101,6 +101,7 @@ class PathReports:
             ValueError: the batch does not fit together.
         """
         rows = batch.rows()
+        self._begin_spell(now_ns)
         witness, last_ns = rows["witness"], rows["last_ns"]
         said_ns = self._offsets.learn(batch.node, batch.at_ns, now_ns, trusted=batch.bound_ns >= 0)
         if not len(rows) or witness[0] <= Witness.DESTINATION:
@@ -124,7 +125,7 @@ class PathReports:
             self._missed_ns[missed] = np.maximum(self._missed_ns[missed], said_ns)
         losing = regular & (rows["sent"] > received)
         if losing.any():
-            self._lose(ids[losing], rows["sent"][losing].astype(np.int64) - received[losing], now_ns)
+            np.add.at(self._lost[:, 0], ids[losing], rows["sent"][losing].astype(np.int64) - received[losing])
         fell = [
             batch.paths[rows["path"][row]]
             for row in (np.flatnonzero(ends_here & (witness == Witness.FELL_SILENT)) if changes else ())
@@ -159,11 +160,11 @@ class PathReports:
             ids, heard_ns, sequence = ids[later], heard_ns[later], sequence[later]
         self._heard_ns[ids], self._sequence[ids] = heard_ns, sequence
 
-    def _lose(self, ids: NDArray[np.int32], lost: NDArray[np.int64], now_ns: int) -> None:
+    def _begin_spell(self, now_ns: int) -> None:
+        """Begins a new spell of lost probes when it is time."""
         if self._spell != (spell := now_ns // _LOSSES_NS):
             self._lost[:, 1] = self._lost[:, 0] if spell == self._spell + 1 else 0
             self._lost[:, 0], self._spell = 0, spell
-        np.add.at(self._lost[:, 0], ids, lost)
 
     def _fall(self, place: int, path: str, at_ns: int, said_ns: int, row: np.void) -> bool:
         """Takes the word of a silence, unless its receiver has said something later already."""
