@@ -23,7 +23,8 @@ class Verdicts:
         """
         trouble = event.cause or event.id
         last, before = self._last.get(event.who, (date, ""))
-        if not event.cause if trouble == before else date.is_before(last):
+        is_overtaken = not event.cause if trouble == before else date.is_before(last)
+        if is_overtaken:
             return False
         self._last[event.who] = date, trouble
         return True
