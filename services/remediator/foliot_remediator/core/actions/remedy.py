@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foliot_remediator.core.actions.decision import DecisionRequest
 from foliot_remediator.core.actions.guards import Objection
-from foliot_remediator.core.actions.route_kind import forget_result, present_part
+from foliot_remediator.core.actions.unanswered import forget_result, present_part
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
 from foliot_schemas.orders import verb_of

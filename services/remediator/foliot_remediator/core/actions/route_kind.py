@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from foliot_remediator.core.actions.guards import Objection, object_to_nics
+from foliot_remediator.core.actions.unanswered import is_ours, parts
 from foliot_remediator.core.routing.reroute_plan import NodeChanges
 from foliot_remediator.core.state.inventory import Destination
 from foliot_remediator.core.state.routing_table import FIRST, Cause
-from foliot_remediator.core.state.state_machine import State
-from foliot_schemas import SERVICE_ADDRESSES, Placement, Reroute, Restore
-from foliot_schemas.names import nic_name
+from foliot_schemas import Reroute, Restore
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision, DecisionRequest
     from foliot_remediator.core.actions.remedy import FleetView
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan
-    from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_remediator.settings import Policy
-    from foliot_schemas import Command, Order, Outcome
+    from foliot_schemas import Command, Outcome
     from foliot_schemas.event import Evidence
 
 _ORDERS: dict[str, type[Reroute | Restore]] = {"reroute": Reroute, "restore": Restore}
@@ -62,7 +57,7 @@ class RouteKind:
         Those that another remedy sent away do not keep failover from a lost one.
         """
         present = self._routing.away
-        away = {(node, rail) for node, order in orders.items() if _is_ours(order) for rail in order.away}
+        away = {(node, rail) for node, order in orders.items() if is_ours(order) for rail in order.away}
         more = away.difference(present)
         counted = self._routing.away_by[FIRST] if remedy == FIRST else len(present)
         return object_to_nics(self._settings, counted + len(more), self._inventory.own_nics) if more else None
@@ -73,7 +68,7 @@ class RouteKind:
 
     def apply(self, node: str, order: Reroute | Restore, cause: Cause) -> Reroute | Restore | None:
         """Takes what was commanded to be in force; returns what undoes it."""
-        if not _is_ours(order):
+        if not is_ours(order):
             return None
         undo, routing = NodeChanges(), self._routing
         for rail in order.away:
@@ -90,8 +85,8 @@ class RouteKind:
 
     def sent(self, command: Command, order: Reroute | Restore) -> None:
         """Notes when the node was told these ways: what it says of them later counts, what it said before does not."""
-        if _is_ours(order):
-            for part in _parts(order):
+        if is_ours(order):
+            for part in parts(order):
                 self._routing.told_ns[Destination(command.node, *part)] = command.issued_ns
 
 
@@ -162,61 +157,3 @@ class RouteDecider:
             # A clock that was ahead must not overrule what is said once it is put right.
             routing.told_ns[Destination(node, peer, rail)] = min(outcome.started_ns, now_ns)
         return bool(away or back or placements)
-
-
-def present_part(sent: Sent, view: FleetView) -> Order:
-    """The part of an unanswered order that is believed in force still and is not lost; of any but routes, all of it.
-
-    What its node was told or did since is another thing.
-    """
-    node, order, routing = sent.command.node, sent.order, view.routing
-    if not isinstance(order, Reroute | Restore) or not _is_ours(order):
-        return order
-    health, selector = view.health, view.selector
-    back = (rail for rail in order.back if health.nic_state(nic_name(node, rail)) is not State.DOWN)
-    ways = (way for way in order.placements if not selector.is_lost(node, way))
-    return msgspec.structs.replace(
-        order,
-        away=tuple(rail for rail in order.away if (node, rail) in routing.away),
-        back=tuple(rail for rail in back if (node, rail) not in routing.away),
-        placements=tuple(way for way in ways if routing.placed(Destination(node, way.peer, way.rail)) == way),
-    )
-
-
-def forget_result(sent: Sent, others: Iterable[Sent], routing: RoutingTable) -> None:
-    """Forgets what a command about routes was to bring about: its node refused it, or never answered.
-
-    What its node was told next, and has not answered, is undone to what was before both. Its own undo keeps what the
-    node was told nothing of since.
-
-    Parameters:
-        others: commands that are not answered, in the order of their sending; it may be among them.
-    """
-    if not isinstance(sent.undo, Reroute | Restore):
-        return
-    node, issued_ns, before = sent.command.node, sent.command.issued_ns, _parts(sent.undo)
-    for other in others:
-        is_later = other.command.node == node and other.command.issued_ns > issued_ns
-        if is_later and isinstance(other.undo, Reroute | Restore):
-            undo = _parts(other.undo)
-            other.undo = _order(undo | {part: before.pop(part) for part in undo.keys() & before.keys()})
-    told = {part: routing.told_ns.get(Destination(node, *part)) for part in before}
-    sent.undo = _order({part: was for part, was in before.items() if told[part] == issued_ns})
-
-
-def _parts(order: Reroute | Restore) -> dict[tuple[str, str], Placement | bool]:
-    """The ways that an order names, by peer and rail; for whole rails, which have no peer, whether they are left."""
-    rails = dict.fromkeys(order.away, True) | dict.fromkeys(order.back, False)
-    return {("", rail): left for rail, left in rails.items()} | {(way.peer, way.rail): way for way in order.placements}
-
-
-def _order(parts: dict[tuple[str, str], Placement | bool]) -> Reroute:
-    return Reroute(
-        away=tuple(rail for (_, rail), way in parts.items() if way is True),
-        back=tuple(rail for (_, rail), way in parts.items() if way is False),
-        placements=tuple(way for way in parts.values() if isinstance(way, Placement)),
-    )
-
-
-def _is_ours(order: Reroute | Restore) -> bool:
-    return order.traffic == SERVICE_ADDRESSES
