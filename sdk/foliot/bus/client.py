@@ -210,7 +210,7 @@ class Bus:
                 await self._delivery.hand_over(channel, handler, raw, once=once, about=about)
 
         subscription = await self._client.subscribe(pattern(channel, names), cb=arrived)
-        await connection.settle(self._client)
+        await connection.flush(self._client)
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
         """The newest message of each subject that the channel's stream keeps. No names, or empty ones, stand for all.
