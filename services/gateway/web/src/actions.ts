@@ -1,7 +1,7 @@
 import type { CommandView, Outcome } from "./wire.ts";
 
 /** What one node was told or did by itself, and what became of it. */
-export interface Deed {
+export interface Action {
   id: string;
   node: string;
   verb: string;
@@ -24,7 +24,7 @@ export interface Deed {
  *
  * A node that finds its traffic moved already says when it looked; when it was moved stands in an earlier outcome, perhaps of another
  * fault, which may be among `earlier`. */
-export function deedsOf(commands: readonly CommandView[], earlier: readonly CommandView[] = []): Deed[] {
+export function actionsOf(commands: readonly CommandView[], earlier: readonly CommandView[] = []): Action[] {
   const known = [...commands, ...earlier];
   return commands
     .map((command) => {
@@ -92,24 +92,24 @@ export interface Summary {
   failed: number;
 }
 
-/** All deeds of a verb in one line. */
-export function summaryOf(deeds: readonly Deed[], verb: string): Summary {
-  const own = deeds.filter((deed) => deed.verb === verb);
-  const sum = (of: (deed: Deed) => number) => own.reduce((total, deed) => total + of(deed), 0);
-  const nodesOf = (some: readonly Deed[]) => new Set(some.map((deed) => deed.node)).size;
-  const by = (status: string) => own.filter((deed) => deed.status === status);
+/** All actions of a verb in one line. */
+export function summaryOf(actions: readonly Action[], verb: string): Summary {
+  const own = actions.filter((action) => action.verb === verb);
+  const sum = (of: (action: Action) => number) => own.reduce((total, action) => total + of(action), 0);
+  const nodesOf = (some: readonly Action[]) => new Set(some.map((action) => action.node)).size;
+  const by = (status: string) => own.filter((action) => action.status === status);
   const [moved, already] = [by("done"), by("already")];
   const made = moved.length > 0 ? moved : already;
   return {
     verb,
     nodes: nodesOf(own),
-    unasked: nodesOf(own.filter((deed) => deed.unasked)),
+    unasked: nodesOf(own.filter((action) => action.unasked)),
     came:
       moved.length > 0 ? "moved" : already.length > 0 ? "already" : by("pending").length > 0 ? "waiting" : "nothing",
-    moved_ns: made.every((deed) => deed.moved_ns) ? Math.max(0, ...made.map((deed) => deed.moved_ns)) : 0,
-    confirmed: sum((deed) => deed.confirmed),
-    expected: sum((deed) => deed.expected),
-    confirmed_ns: Math.max(0, ...own.map((deed) => deed.confirmed_ns)),
+    moved_ns: made.every((action) => action.moved_ns) ? Math.max(0, ...made.map((action) => action.moved_ns)) : 0,
+    confirmed: sum((action) => action.confirmed),
+    expected: sum((action) => action.expected),
+    confirmed_ns: Math.max(0, ...own.map((action) => action.confirmed_ns)),
     failed: by("failed").length + by("refused").length,
   };
 }

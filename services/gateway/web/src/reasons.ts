@@ -6,7 +6,7 @@ import type { FoliotEvent, Tile, Told } from "./wire.ts";
 /** Why a NIC is as it is; empty: nobody said so.
  *
  * Why traffic still goes past one that works, the tile does not say: what is known of that stands in the events. */
-export function whyOf(tile: Tile, events: readonly Told[], now_ns: number): string {
+export function reasonOf(tile: Tile, events: readonly Told[], now_ns: number): string {
   const held = conditionOf(tile) === "moved" ? heldBy(lastFlap(tile.nic, events), now_ns) : "";
   return [held, tile.why].filter(Boolean).join("; ");
 }

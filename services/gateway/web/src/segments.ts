@@ -1,7 +1,7 @@
 import type { Span } from "./wire.ts";
 
 /** A fault and its end may lie a minute apart, and each is over in milliseconds: one axis would show neither. A trace is therefore
- * cut where nothing happens for this long, and each act has an axis of its own. */
+ * cut where nothing happens for this long, and each segment has an axis of its own. */
 const QUIET_NS = 400_000_000;
 const TICKS = 5;
 /** From a second on labels are long, as 3,006.5 ms. */
@@ -11,14 +11,14 @@ const LONG_TICKS = 3;
 export interface Bar {
   /** One span; or some of the same name and process that nothing follows from, told together. */
   spans: [Span, ...Span[]];
-  /** Parents of it within the act. */
+  /** Parents of it within the segment. */
   depth: number;
-  /** Shares of the act's length. */
+  /** Shares of the segment's length. */
   left: number;
   width: number;
 }
 
-export interface Act {
+export interface Segment {
   start_ns: number;
   length_ns: number;
   /** When it begins, from the story's zero on; below 0: before that. */
@@ -28,7 +28,7 @@ export interface Act {
   ticks_ns: number[];
 }
 
-export function actsOf(spans: readonly Span[], zero_ns: number): Act[] {
+export function segmentsOf(spans: readonly Span[], zero_ns: number): Segment[] {
   const ordered = [...spans].sort(byStart);
   const groups: Span[][] = [];
   let end_ns = Number.NEGATIVE_INFINITY;
@@ -38,10 +38,10 @@ export function actsOf(spans: readonly Span[], zero_ns: number): Act[] {
     else groups.push([span]);
     end_ns = Math.max(end_ns, span.end_ns);
   }
-  return groups.map((group) => actOf(group, zero_ns));
+  return groups.map((group) => segmentOf(group, zero_ns));
 }
 
-function actOf(spans: Span[], zero_ns: number): Act {
+function segmentOf(spans: Span[], zero_ns: number): Segment {
   const start_ns = Math.min(...spans.map((span) => span.start_ns));
   // Nothing has no length to be drawn in; a microsecond does.
   const length_ns = Math.max(1_000, Math.max(...spans.map((span) => span.end_ns)) - start_ns);

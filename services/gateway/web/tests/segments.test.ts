@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { actsOf, ticksOf, whoOf } from "../src/acts.ts";
+import { segmentsOf, ticksOf, whoOf } from "../src/segments.ts";
 import type { Span } from "../src/wire.ts";
 
 const span = (id: string, parent: string, start_ms: number, took_ms: number, more: Partial<Span> = {}): Span => ({
@@ -16,26 +16,26 @@ const span = (id: string, parent: string, start_ms: number, took_ms: number, mor
   ...more,
 });
 const outline = (spans: Span[]) =>
-  actsOf(spans, 0).map((act) =>
-    act.bars.map((bar) => `${">".repeat(bar.depth)}${bar.spans.map((s) => s.span_id).join("+")}`),
+  segmentsOf(spans, 0).map((segment) =>
+    segment.bars.map((bar) => `${">".repeat(bar.depth)}${bar.spans.map((s) => s.span_id).join("+")}`),
   );
 
-test("a trace is cut where nothing happens for long, and all acts count from the same zero, which no span need begin at", () => {
+test("a trace is cut where nothing happens for long, and all segments count from the same zero, which no span need begin at", () => {
   const spans = [span("lost", "", 155, 10), span("moved", "lost", 160, 35), span("restored", "lost", 8_000, 20)];
-  const acts = actsOf(spans, -1e6);
+  const segments = segmentsOf(spans, -1e6);
 
-  expect(acts.map((act) => [act.after_ns / 1e6, act.length_ns / 1e6])).toEqual([
+  expect(segments.map((segment) => [segment.after_ns / 1e6, segment.length_ns / 1e6])).toEqual([
     [156, 40],
     [8_001, 20],
   ]);
-  expect(acts.map((act) => act.ticks_ns.map((tick_ns) => tick_ns / 1e6))).toEqual([
+  expect(segments.map((segment) => segment.ticks_ns.map((tick_ns) => tick_ns / 1e6))).toEqual([
     [160, 170, 180, 190],
     [8_010, 8_020],
   ]);
 });
 
-test("what still runs keeps an act together", () => {
-  expect(actsOf([span("long", "", 0, 1_000), span("late", "long", 900, 1)], 0).length).toBe(1);
+test("what still runs keeps a segment together", () => {
+  expect(segmentsOf([span("long", "", 0, 1_000), span("late", "long", 900, 1)], 0).length).toBe(1);
 });
 
 test("spans hang below their parents, siblings by their start, whatever order they came in", () => {
@@ -44,7 +44,7 @@ test("spans hang below their parents, siblings by their start, whatever order th
   expect(outline(spans)).toEqual([["a", ">b", ">>c", ">d"]]);
 });
 
-test("a span whose parent is of another act, or never came, stands at the left", () => {
+test("a span whose parent is of another segment, or never came, stands at the left", () => {
   expect(outline([span("a", "", 0, 1), span("b", "a", 5_000, 1), span("c", "gone", 5_000, 1)])).toEqual([
     ["a"],
     ["b", "c"],
@@ -67,7 +67,7 @@ test("siblings that are alike and lead to nothing are one bar", () => {
   ];
 
   expect(outline(spans)).toEqual([["root", ">a+b", ">c", ">>d", ">e"]]);
-  expect(actsOf(spans, 0)[0]?.bars[1]).toMatchObject({ left: 1 / 9, width: 4 / 9 });
+  expect(segmentsOf(spans, 0)[0]?.bars[1]).toMatchObject({ left: 1 / 9, width: 4 / 9 });
 });
 
 test("siblings with other results are other bars", () => {
@@ -91,10 +91,10 @@ test("a bar says whom it is about, of many the first", () => {
   expect(whoOf([about({})])).toBe("");
 });
 
-test("an act of no length can be drawn", () => {
-  const [act] = actsOf([span("a", "", 5, 0)], 0);
+test("a segment of no length can be drawn", () => {
+  const [segment] = segmentsOf([span("a", "", 5, 0)], 0);
 
-  expect(act?.bars[0]).toMatchObject({ left: 0, width: 0 });
+  expect(segment?.bars[0]).toMatchObject({ left: 0, width: 0 });
 });
 
 test.each([
@@ -111,6 +111,6 @@ test.each([
   expect(ticks.length).toBeGreaterThan(2);
 });
 
-test("no spans make no acts", () => {
-  expect(actsOf([], 0)).toEqual([]);
+test("no spans make no segments", () => {
+  expect(segmentsOf([], 0)).toEqual([]);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { deedsOf, summaryOf, unexplained } from "../src/deeds.ts";
+import { actionsOf, summaryOf, unexplained } from "../src/actions.ts";
 import { resultOf } from "../src/results.ts";
 import type { CommandView, Outcome } from "../src/wire.ts";
 
@@ -29,14 +29,14 @@ const command = (node: string, moved_ms: number, more: Partial<Outcome> = {}): C
 };
 const pending: CommandView = { ...command("node0", 0), status: "pending", outcomes: [] };
 const said = (commands: CommandView[], earlier: CommandView[] = []) =>
-  resultOf(summaryOf(deedsOf(commands, earlier), "reroute"), EVENT_NS).join(" ");
+  resultOf(summaryOf(actionsOf(commands, earlier), "reroute"), EVENT_NS).join(" ");
 const armed = { armed: true };
 const already = { status: "already" };
 
 test("the last node to move decides when all have, and pairs are summed", () => {
   const commands = [command("node1", 5, armed), command("node0", 7), command("node2", 9, { verb: "restore" })];
 
-  expect(summaryOf(deedsOf(commands), "reroute")).toEqual({
+  expect(summaryOf(actionsOf(commands), "reroute")).toEqual({
     verb: "reroute",
     nodes: 2,
     unasked: 1,
@@ -50,14 +50,14 @@ test("the last node to move decides when all have, and pairs are summed", () => 
 });
 
 test("a command without an outcome has moved nothing", () => {
-  expect(deedsOf([pending])[0]).toMatchObject({ status: "pending", moved_ns: 0, confirmed: 0 });
+  expect(actionsOf([pending])[0]).toMatchObject({ status: "pending", moved_ns: 0, confirmed: 0 });
   expect(said([pending])).toBe("Not moved away yet on 1 node");
 });
 
 test("an order of an extension's verb is told by that", () => {
   const told = (more: Partial<Outcome>) => {
     const mine = command("node0", 7, { verb: "mark", expected: 1, confirmations: [], ...more });
-    return resultOf(summaryOf(deedsOf([mine]), "mark"), EVENT_NS).join(" ");
+    return resultOf(summaryOf(actionsOf([mine]), "mark"), EVENT_NS).join(" ");
   };
   expect(told({})).toMatch(/^Done: mark .*on 1 node; confirmed /);
   expect(told({ status: "refused", confirmed_ns: 0 })).toBe("Not done: mark on 1 node; 1 refused or failed");
@@ -81,7 +81,7 @@ const first = command("node0", -7_500, armed);
 
 test("what was moved already is told with the time of the move, which an earlier outcome has, not with that of the look", () => {
   expect(said([flap], [first])).toMatch(/^Moved away 7.50 s before this fault, on 1 node, which acted by itself, /);
-  expect(deedsOf([flap], [first])[0]).toMatchObject({ moved_ns: first.outcomes[0]?.moved_ns, unasked: true });
+  expect(actionsOf([flap], [first])[0]).toMatchObject({ moved_ns: first.outcomes[0]?.moved_ns, unasked: true });
 });
 
 test.each([
@@ -101,7 +101,7 @@ test("a command for what an agent did by itself is explained by that, pair by pa
   const traffic = { away: [], placements: [{ peer: "node3", rail: "rail0" }] };
   const commands = [command("node0", 5, { ...armed, ...traffic }), command("node0", 60, { ...already, ...traffic })];
 
-  expect(deedsOf(commands).map((deed) => [deed.status, Math.round((deed.moved_ns - EVENT_NS) / 1e6)])).toEqual([
+  expect(actionsOf(commands).map((action) => [action.status, Math.round((action.moved_ns - EVENT_NS) / 1e6)])).toEqual([
     ["done", 5],
     ["already", 5],
   ]);

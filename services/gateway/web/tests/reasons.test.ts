@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { timeOfDay } from "../src/numbers.ts";
-import { trafficOf, whyOf } from "../src/why.ts";
+import { reasonOf, trafficOf } from "../src/reasons.ts";
 import type { FoliotEvent, Tile, Told } from "../src/wire.ts";
 
 const NOW_NS = 1_700_000_000e9;
@@ -42,7 +42,7 @@ test.each([
   ["paths are silent", moved("2 of its 56 paths"), [told({})], `${BACK}; 2 of its 56 paths`],
   ["it is lost", tile({ condition: "lost", why: "no carrier", moved: true }), [damped], "no carrier"],
 ])("why a NIC is as it is says what is known, where %s", (_, each, events, why) => {
-  expect(whyOf(each, events, NOW_NS)).toEqual(typeof why === "string" ? why : expect.stringMatching(why));
+  expect(reasonOf(each, events, NOW_NS)).toEqual(typeof why === "string" ? why : expect.stringMatching(why));
 });
 
 test.each([
