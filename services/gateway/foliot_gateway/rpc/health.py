@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Status = health_pb2.HealthCheckResponse
 
 
-class Health:
+class HealthServicer:
     """The service.
 
     Parameters:

@@ -54,7 +54,7 @@ async def start(store: Store, hub: Hub, addresses: Iterable[tuple[str, int]]) ->
         ),
     )
     server.add_generic_rpc_handlers((*services.handlers(store, hub), *reflection.handlers(health_pb2.DESCRIPTOR)))
-    health_pb2_grpc.add_HealthServicer_to_server(health.Health(store, hub, descriptors.services()), server)
+    health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(store, hub, descriptors.services()), server)
     for host, port in addresses:
         try:
             server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
