@@ -10,7 +10,7 @@ from foliot_probe.core.rate import demand
 from foliot_probe.core.rate.adaptive_rate import Sight
 from foliot_probe.core.rate.clock_neighbours import Pair
 from foliot_probe.core.rate.delay_density import DelayDensity
-from foliot_probe.core.rate.demand import CODED_EVERY, Demand, Rate
+from foliot_probe.core.rate.demand import CODED_EVERY, Demand, StreamRate
 from foliot_probe.core.stream_table import StreamKey, StreamTable
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
@@ -131,9 +131,9 @@ def test_only_what_changes_is_said_and_neighbours_are_looked_for_once_a_second()
     wanted.table.set_peer(node("p9", 99))
     wanted.demand.peers_changed()
     row = wanted.table.rows["p9", "rail0", 0]
-    assert Rate(row, SWEEP, 0, False) in list(wanted.demand.changes(2, NOBODY))
+    assert StreamRate(row, SWEEP, 0, False) in list(wanted.demand.changes(2, NOBODY))
     assert list(wanted.demand.changes(24, NOBODY)) == []
-    assert Rate(row, 1, 1, False) in list(wanted.demand.changes(25, NOBODY))
+    assert StreamRate(row, 1, 1, False) in list(wanted.demand.changes(25, NOBODY))
 
 
 @pytest.mark.net

@@ -10,7 +10,7 @@ import pytest
 
 from foliot.clock import HostClock
 from foliot_probe import engine as engine_module
-from foliot_probe.core.packet import KERNEL, USER, Probe
+from foliot_probe.core.packet import KERNEL, USER, ProbePacket
 from foliot_probe.core.sockaddr import sockaddr
 from foliot_probe.engine import Engine, SilenceChanges
 from foliot_probe.io import udp_batch
@@ -399,7 +399,7 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
     inbox, outbox = udp_batch.Inbox(64), udp_batch.Outbox(8)
 
     def exchange(first):
-        probes = np.zeros(8, Probe)
+        probes = np.zeros(8, ProbePacket)
         probes["sequence"] = np.arange(first, first + 8)
         outbox.fill(probes, np.resize(addresses, 8), 0)
         assert outbox.send(sender, 0, 8) == (8, 0)
