@@ -15,7 +15,7 @@ from foliot.settings import BusSettings, SettingsError
 from foliot_agent.control.kernel_backend import uninstall
 from foliot_agent.install import plan_command, systemd_units
 from foliot_agent.install.console import complain, say
-from foliot_agent.install.settingsfile import PATH, SettingsFile, asked_of_bus
+from foliot_agent.install.settingsfile import SETTINGS, SettingsFile, asked_of_bus
 from foliot_agent.install.tracked_files import Files
 from foliot_schemas.names import escape
 from foliot_schemas.permissions import NODE_ROLES
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _leave(arguments: argparse.Namespace) -> int:
     files = Files(arguments.root)
-    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
+    settings = SettingsFile(files.read(SETTINGS), asked_of_bus(arguments))
     if arguments.name:
         return await forget(settings.bus, arguments.name, whoever=True, dry=arguments.dry_run)
     files.check_record()  # before anything is taken away
