@@ -12,7 +12,7 @@ from foliot_sync.core import arrays
 from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import clock_states
-from foliot_sync.core.fit.shard_fit import ShardFit, joined
+from foliot_sync.core.fit.shard_fit import ShardFit, merged_pairs
 from foliot_sync.core.solve.window_solution import disbelieved, doubts, hard_room, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.core.timescale.time_map import Seen, measured_ns
@@ -89,7 +89,7 @@ class Synchroniser:
         self.window += 1
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
-        pairs = joined(parts, self._numbers)
+        pairs = merged_pairs(parts, self._numbers)
         self._notice_boots(heard, now_ns)
         self._begin(heard)
         span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)

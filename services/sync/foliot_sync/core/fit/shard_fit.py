@@ -42,7 +42,7 @@ class Fits(NamedTuple):
     heard: tuple[HeardNode, ...]
 
 
-def joined(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
+def merged_pairs(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
     """The pairs of all parts, their clocks numbered by `numbers`; None if there are none."""
     found: list[PairEstimates] = []
     for part in parts:
