@@ -22,8 +22,8 @@ import msgspec
 from bench import place
 from bench.document import Document
 from bench.failover import account
+from bench.failover.report import CALM, Taken, ms, rows, series, table
 from bench.failover.runs import Runner
-from bench.failover.told import CALM, Taken, ms, rows, series, table
 from bench.failover.variants import CONTROL, MAIN, VARIANTS, Victim
 from bench.studies.failover_peers import frr
 from bench.studies.failover_peers import rows as peer_rows

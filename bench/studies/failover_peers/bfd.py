@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.studies.clock_peers.children import Children
 from bench.studies.clock_peers.counting import Counters
-from bench.studies.failover_peers import frr, ridden
+from bench.studies.failover_peers import frr, session_paths
 from bench.studies.failover_peers.frr import Ends
 from bench.studies.failover_peers.rows import Row, last, ms
 from bench.studies.failover_peers.stage import PeerError, until
@@ -165,13 +165,13 @@ class Bfd:
         doors = [(fabric.namespace(link.far.owner), link.far.device) for link in self._plan.nics]
         with (
             contextlib.closing(Counters(doors, {self.name: (port,)})) as counters,
-            contextlib.closing(ridden.Listeners(fabric, port)) as listeners,
+            contextlib.closing(session_paths.Listeners(fabric, port)) as listeners,
         ):
             counters.take()
             await asyncio.sleep(_COUNTED_S)
             self._packets_per_s = counters.take()[self.name] / _COUNTED_S / len(doors)
             if self._multihop:
-                self._coverage = ridden.coverage(fabric, self.name, listeners.heard())
+                self._coverage = session_paths.coverage(fabric, self.name, listeners.heard())
 
 
 def sessions_of_hosts(stage: Stage) -> dict[str, list[Ends]]:

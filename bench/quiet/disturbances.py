@@ -1,4 +1,4 @@
-"""Disturbances of a lab that are no path's fault, drawn at random, each as a list of acts that begin and end.
+"""Disturbances of a lab that are no path's fault, drawn at random, each as a list of actions that begin and end.
 
 The kinds are those of the simulated fleet, as near as one machine can have them. A hog on one processor stands for that
 of one host. Halted processes stand for stolen processors, although the kernel goes on. A bus that is cut for some
@@ -36,19 +36,19 @@ _PORTS = itertools.cycle(range(PORT, PORT + 500))
 """A port for each job, because the last one's connections may not be over yet."""
 
 
-class Act(NamedTuple):
-    """An act with a beginning and an end."""
+class TimedAction(NamedTuple):
+    """An action with a beginning and an end."""
 
     at_s: float
     """The beginning, since the disturbance began."""
     for_s: float
-    deed: Action
+    action: Action
     words: str
     lost: str = ""
     """The NIC that it takes away."""
 
 
-def draw(kind: str, lab: Lab, chance: random.Random, *, spare_rail: str = "") -> list[Act]:
+def draw(kind: str, lab: Lab, chance: random.Random, *, spare_rail: str = "") -> list[TimedAction]:
     """A disturbance of this kind.
 
     Parameters:
@@ -57,45 +57,47 @@ def draw(kind: str, lab: Lab, chance: random.Random, *, spare_rail: str = "") ->
     return _KINDS[kind](lab, chance, spare_rail)
 
 
-async def do(acts: Sequence[Act]) -> None:
-    """Does all acts, each at its time. Each act that has begun is ended, whatever happens."""
+async def do(actions: Sequence[TimedAction]) -> None:
+    """Does all actions, each at its time. Each that has begun is ended, whatever happens."""
     async with asyncio.TaskGroup() as group:
-        for act in acts:
-            group.create_task(_do(act))
+        for timed in actions:
+            group.create_task(_do(timed))
 
 
-async def _do(act: Act) -> None:
-    await asyncio.sleep(act.at_s)
-    act.deed.inject()
+async def _do(timed: TimedAction) -> None:
+    await asyncio.sleep(timed.at_s)
+    timed.action.inject()
     try:
-        await asyncio.sleep(act.for_s)
+        await asyncio.sleep(timed.for_s)
     finally:
-        act.deed.heal()
+        timed.action.heal()
 
 
-def _nothing(_lab: Lab, _chance: random.Random, _spare: str) -> list[Act]:
+def _nothing(_lab: Lab, _chance: random.Random, _spare: str) -> list[TimedAction]:
     return []
 
 
-def _hog_one(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _hog_one(_lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     share = chance.uniform(*_HOG)
     hog = Hog(share, processors=1)
-    return [Act(0.0, DISTURBED_S, Action(hog.start, hog.stop), f"{share:.2f}")]
+    return [TimedAction(0.0, DISTURBED_S, Action(hog.start, hog.stop), f"{share:.2f}")]
 
 
-def _hog_all(_lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _hog_all(_lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     share = chance.uniform(*_HOG)
     hog = Hog(share)
-    return [Act(0.0, DISTURBED_S, Action(hog.start, hog.stop), f"{share:.2f}")]
+    return [TimedAction(0.0, DISTURBED_S, Action(hog.start, hog.stop), f"{share:.2f}")]
 
 
-def _again_and_again(chance: random.Random, lasting_s: tuple[float, float], deed: Action, what: str) -> list[Act]:
+def _again_and_again(
+    chance: random.Random, lasting_s: tuple[float, float], action: Action, what: str
+) -> list[TimedAction]:
     times = spells(chance, DISTURBED_S, lasting_s, _PAUSE_S)
-    return [Act(at_s, for_s, deed, f"{what} {at_s:.3f}+{for_s:.3f}") for at_s, for_s in times]
+    return [TimedAction(at_s, for_s, action, f"{what} {at_s:.3f}+{for_s:.3f}") for at_s, for_s in times]
 
 
-def _halt(process: str) -> Callable[[Lab, random.Random, str], list[Act]]:
-    def drawn(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _halt(process: str) -> Callable[[Lab, random.Random, str], list[TimedAction]]:
+    def drawn(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
         where = process if process in lab.supervisor.names() else f"{chance.choice(lab.plan.hosts)}/{process}"
         if process == "nats":
             where = next(name for name in lab.plan.central if name.startswith("nats"))
@@ -113,50 +115,50 @@ def _each(do_to: Callable[[str], None], places: Sequence[str]) -> None:
         do_to(place)
 
 
-def _steal_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _steal_one(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     host = chance.choice(lab.plan.hosts)
     return _again_and_again(chance, _STEAL_S, _stopped(lab, [host]), host)
 
 
-def _steal_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _steal_all(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     return _again_and_again(chance, _STEAL_S, _stopped(lab, lab.supervisor.names()), "all")
 
 
-def _bus_one(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _bus_one(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     where = f"{chance.choice((*lab.plan.hosts, 'detector', 'remediator'))}|bus"
-    deed = Action(partial(lab.world.part, where), partial(lab.world.join, where))
-    return _again_and_again(chance, _HALT_S, deed, where)
+    action = Action(partial(lab.world.part, where), partial(lab.world.join, where))
+    return _again_and_again(chance, _HALT_S, action, where)
 
 
-def _bus_all(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _bus_all(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     # Not by their links. A returned carrier is noticed up to a second late, and TCP then waits for longer still.
     places = [f"{host}|bus" for host in lab.plan.hosts]
-    deed = Action(partial(_each, lab.world.part, places), partial(_each, lab.world.join, places))
-    return _again_and_again(chance, _HALT_S, deed, "all")
+    action = Action(partial(_each, lab.world.part, places), partial(_each, lab.world.join, places))
+    return _again_and_again(chance, _HALT_S, action, "all")
 
 
-def _clock_step(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _clock_step(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     host, (least_s, most_s) = chance.choice(lab.plan.hosts), _STEPS_S
     step_ns = round(1e9 * least_s * (most_s / least_s) ** chance.random()) * chance.choice((-1, 1))
-    deed = Action(partial(lab.world.step_clock, host, step_ns), partial(lab.world.step_clock, host, -step_ns))
+    action = Action(partial(lab.world.step_clock, host, step_ns), partial(lab.world.step_clock, host, -step_ns))
     at_s = chance.uniform(0.0, 0.5)
-    return [Act(at_s, DISTURBED_S - at_s, deed, f"{host} {step_ns / 1e6:.1f} ms")]
+    return [TimedAction(at_s, DISTURBED_S - at_s, action, f"{host} {step_ns / 1e6:.1f} ms")]
 
 
-def _job(lab: Lab, _chance: random.Random, _spare: str) -> list[Act]:
+def _job(lab: Lab, _chance: random.Random, _spare: str) -> list[TimedAction]:
     nodes = lab.nodes
     pairs = [(node, nodes[(number + 1) % len(nodes)]) for number, node in enumerate(nodes)]
     return [_flows(lab, [(*pair, nic.rail) for pair in pairs for nic in pair[0].nics], "ring")]
 
 
-def _incast(lab: Lab, chance: random.Random, _spare: str) -> list[Act]:
+def _incast(lab: Lab, chance: random.Random, _spare: str) -> list[TimedAction]:
     destination = chance.choice(lab.nodes)
     rail = chance.choice(destination.nics).rail
     ends = [(node, destination, rail) for node in lab.nodes if node.name != destination.name]
     return [_flows(lab, ends, f"{destination.name}.{rail}")]
 
 
-def _flows(lab: Lab, ends: Sequence[tuple[Node, Node, str]], words: str) -> Act:
+def _flows(lab: Lab, ends: Sequence[tuple[Node, Node, str]], words: str) -> TimedAction:
     """Flows that may each fill a link."""
     plans = tuple(
         FlowPlan(
@@ -172,24 +174,24 @@ def _flows(lab: Lab, ends: Sequence[tuple[Node, Node, str]], words: str) -> Act:
         namespaces = {host: lab.fabric.host(host) for host in lab.plan.hosts}
         running.append(Flows.start(plans, namespaces, lab.time, keep_s=2 * DISTURBED_S, port=next(_PORTS)))
 
-    return Act(0.0, DISTURBED_S, Action(begin, lambda: running.pop().stop()), words)
+    return TimedAction(0.0, DISTURBED_S, Action(begin, lambda: running.pop().stop()), words)
 
 
-def _nic_lost(lab: Lab, chance: random.Random, spare: str) -> list[Act]:
+def _nic_lost(lab: Lab, chance: random.Random, spare: str) -> list[TimedAction]:
     nic = chance.choice([f"{host}.{rail}" for host in lab.plan.hosts for rail in lab.plan.rails if rail != spare])
-    deed = prepare(FaultSpec(at_s=0.0, kind="link-down", where=nic), lab.scenario.fabric, lab.fabric, lab.world)
+    action = prepare(FaultSpec(at_s=0.0, kind="link-down", where=nic), lab.scenario.fabric, lab.fabric, lab.world)
     at_s = chance.uniform(0.0, 0.5)
-    return [Act(at_s, DISTURBED_S - at_s, deed, nic, nic)]
+    return [TimedAction(at_s, DISTURBED_S - at_s, action, nic, nic)]
 
 
-def _mixed(lab: Lab, chance: random.Random, spare: str) -> list[Act]:
+def _mixed(lab: Lab, chance: random.Random, spare: str) -> list[TimedAction]:
     kinds = chance.sample([kind for kind in _KINDS if kind not in {"nothing", "mixed"}], 2)
     return [
-        act._replace(words=f"{kind} {act.words}") for kind in kinds for act in _KINDS[kind](lab, chance, spare)
+        timed._replace(words=f"{kind} {timed.words}") for kind in kinds for timed in _KINDS[kind](lab, chance, spare)
     ]  # fmt: skip
 
 
-_KINDS: dict[str, Callable[[Lab, random.Random, str], list[Act]]] = {
+_KINDS: dict[str, Callable[[Lab, random.Random, str], list[TimedAction]]] = {
     "nothing": _nothing,
     "hog-one": _hog_one,
     "hog-all": _hog_all,
@@ -207,9 +209,9 @@ _KINDS: dict[str, Callable[[Lab, random.Random, str], list[Act]]] = {
 KINDS = tuple(_KINDS)
 
 
-def lost(acts: Sequence[Act]) -> set[str]:
+def lost(actions: Sequence[TimedAction]) -> set[str]:
     """The NICs that a disturbance takes away."""
-    return {act.lost for act in acts if act.lost}
+    return {timed.lost for timed in actions if timed.lost}
 
 
 def reaches(nic: str, lost_nics: set[str], peer: str) -> bool:
