@@ -29,8 +29,8 @@ FORTH = Pair(End("node0", "rail0"), End("node1", "rail0"))
 BACK = Pair(End("node1", "rail0"), End("node0", "rail0"))
 
 
-def _cut(where="node0.rail0", kind="drop", deed=None):
-    return Cut("silent", kind, where, deed or Action(lambda: None, lambda: None))
+def _cut(where="node0.rail0", kind="drop", action=None):
+    return Cut("silent", kind, where, action or Action(lambda: None, lambda: None))
 
 
 def test_states_are_read_to_the_microsecond_and_all_other_lines_left_out():

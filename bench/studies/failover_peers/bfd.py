@@ -89,11 +89,11 @@ class Bfd:
             return told.keys() >= set(ought.values())
 
         injected_ns = self._stage.time.now_ns()
-        cut.deed.inject()
+        cut.action.inject()
         try:
             await until(all_told, _PATIENCE_S)
         finally:
-            cut.deed.heal()
+            cut.action.heal()
         await self._all_up()
         concerned = {ends: at_ns for ends, at_ns in told.items() if self._concerned(ends, ought)}
         moments = [told.get(ends) for ends in ought.values()]

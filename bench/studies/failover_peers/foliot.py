@@ -60,13 +60,13 @@ class Foliot:
         watch, heard = witness.arm(flowing.pairs(cut, plan)), len(self._collector.events)
         await asyncio.sleep(_BEFORE_S)
         injected_ns = self._stage.time.now_ns()
-        cut.deed.inject()
+        cut.action.inject()
         try:
             await asyncio.sleep(_SEEN_S)
             await until(lambda: flowing.over(flowing.of_pulses(witness.look(watch), injected_ns)), _PATIENCE_S)
             silences = flowing.of_pulses(witness.look(watch), injected_ns)
         finally:
-            cut.deed.heal()
+            cut.action.heal()
             witness.disarm(watch)
         told = [each.at_ns for each in self._collector.events[heard:] if not is_relief(each.message)]
         bare = Row(

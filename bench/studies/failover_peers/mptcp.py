@@ -76,13 +76,13 @@ class Mptcp:
                 raise PeerError(f"not every connection has a subflow on each rail after {_JOINED_S:g} s")
             await asyncio.sleep(_STEADY_S)
             injected_ns = self._stage.time.now_ns()
-            cut.deed.inject()
+            cut.action.inject()
             try:
                 await asyncio.sleep(_WATCHED_S)
                 await until(lambda: flowing.over(seen()), _PATIENCE_S)
                 silences = seen()
             finally:
-                cut.deed.heal()
+                cut.action.heal()
         finally:
             streams.close()
         bare = Row(variant=cut.variant, where=cut.where, tool=self.name, rep=rep)

@@ -72,14 +72,14 @@ class Nexthops:
         await asyncio.sleep(_BEFORE_S)
         self._carriers.forget()
         injected_ns = self._stage.time.now_ns()
-        cut.deed.inject()
+        cut.action.inject()
         try:
             await asyncio.sleep(_SEEN_S)
             # On a busy machine the loss is read late, and no silence may have been seen before.
             await until(lambda: self._is_over(witness.look(watch), injected_ns), _PATIENCE_S)
             silences = flowing.of_pulses(witness.look(watch), injected_ns)
         finally:
-            cut.deed.heal()
+            cut.action.heal()
             witness.disarm(watch)
         bare = Row(
             variant=cut.variant, where=cut.where, tool=self.name, rep=rep,

@@ -53,7 +53,7 @@ class Cut(NamedTuple):
     variant: str
     kind: FaultKind
     where: str
-    deed: Action
+    action: Action
 
     def at_a_nic(self) -> bool:
         """Whether it is a NIC's and not a fabric link's."""
