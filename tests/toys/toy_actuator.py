@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from foliot_agent.kernel.dry_run import Change
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
-    from foliot_remediator.core.actions.remedy import FleetView, Seen
+    from foliot_remediator.core.actions.fleet_view import FleetView
+    from foliot_remediator.core.actions.remedy import Seen
     from foliot_schemas import Node
 
 TRAFFIC = "marked-packets"
