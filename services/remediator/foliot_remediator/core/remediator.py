@@ -10,7 +10,7 @@ from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_remediator.core import remedies
 from foliot_remediator.core.actions.decision import Decider, Decision
-from foliot_remediator.core.actions.remedy import FleetView, Seen
+from foliot_remediator.core.actions.fleet_view import FleetView
 from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
 from foliot_remediator.core.state.homes import Homes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from foliot.node.shard import Shard
-    from foliot_remediator.core.actions.remedy import Remedy
+    from foliot_remediator.core.actions.remedy import Remedy, Seen
     from foliot_remediator.core.state.inventory import Destination
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Placement

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.actions.decision_request import DecisionRequest
+from foliot_remediator.core.actions.fleet_view import is_refusal
 from foliot_remediator.core.actions.guards import Budget, Objection
-from foliot_remediator.core.actions.remedy import is_refusal, register
+from foliot_remediator.core.actions.remedy import register
 from foliot_remediator.core.actions.route_kind import RouteDecider
 from foliot_remediator.core.events.corroboration import Corroboration
 from foliot_remediator.core.events.event_log import EventLog, input_of
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
+    from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.guards import Guard
-    from foliot_remediator.core.actions.remedy import FleetView, Seen
+    from foliot_remediator.core.actions.remedy import Seen
     from foliot_schemas.event import Evidence
 
 _LEAST_CONFIDENCE = 0.5
