@@ -12,11 +12,11 @@ import numpy as np
 from foliot.clock.message_dating import MinimumOffsets
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
-from foliot_detector.core.state.port_counters import BELIEVED_NS, is_old, returns_between
 from foliot_detector.core.state.recent_peak import RecentPeak
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import node_of
+from foliot_schemas.port_order import BELIEVED_NS, is_old, returns_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
