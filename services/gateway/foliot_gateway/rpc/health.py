@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from foliot_gateway.state.store import Store
-    from foliot_gateway.state.subscription import Hub
+    from foliot_gateway.subscription import Hub
 
 _Status = health_pb2.HealthCheckResponse
 
