@@ -81,8 +81,8 @@ def _load_extensions(files: Files) -> None:
     Raises:
         SettingsError: one cannot be loaded.
     """
-    if files.read(PATH) is not None:
-        os.environ["FOLIOT_CONFIG"] = str(files.root / PATH)
+    if files.read(SETTINGS) is not None:
+        os.environ["FOLIOT_CONFIG"] = str(files.root / SETTINGS)
     extend("agent")
 
 
