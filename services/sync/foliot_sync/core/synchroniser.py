@@ -14,7 +14,7 @@ from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import clock_states
 from foliot_sync.core.fit.shard_fit import ShardFit, merged_pairs
 from foliot_sync.core.limits import GATE_SIGMAS, SETTLE_WINDOWS, SIGMAS, TAKEOVER_WINDOWS, WORST_PPB
-from foliot_sync.core.solve.window_solution import disbelieved, doubts, hard_room, torn_clocks, weigh
+from foliot_sync.core.solve.window_solution import disbelieved, hard_room, outliers, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.core.timescale.time_map import Seen, measured_ns
 from foliot_sync.core.track import kalman
@@ -212,7 +212,7 @@ class Synchroniser:
             weighing = weigh(sound, self._tracks, reference)
             if weighing is None:
                 break
-            certain, likely = doubts(weighing, reference, GATE_SIGMAS, SIGMAS)
+            certain, likely = outliers(weighing, reference, GATE_SIGMAS, SIGMAS)
             # One window may be congested; a step shows in the next one too.
             before = self._records.suspected_ns > 0
             against, suspected = certain | (likely & before), likely & ~before

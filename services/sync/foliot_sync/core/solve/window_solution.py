@@ -123,7 +123,7 @@ def _drifts(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int) -> tu
     return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
-def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
+def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
     """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
 
     A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely one is further than the
