@@ -37,9 +37,9 @@ class FleetView:
     """The ways of service addresses that are believed to be in force."""
     selector: PathSelector
     decider: Decider
-    touch: Callable[[Iterable[str]], None]
+    mark_changed: Callable[[Iterable[str]], None]
     """Says that the ways in force on these nodes have changed: their backups are looked through next."""
-    stir: Callable[[Iterable[str]], None]
+    mark_affected: Callable[[Iterable[str]], None]
     """Says that something beside these nodes has changed, which may have been a backup of theirs."""
     assign_home: Callable[[Destination, Placement | None, Cause], bool]
     """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now
@@ -78,7 +78,7 @@ class FleetView:
             return []
         forget_result(sent, self.decider.ledger.sent.values(), self.routing)
         self.decider.revert(sent)
-        self.touch((outcome.node,))  # what was written of it may have the way that it refused
+        self.mark_changed((outcome.node,))  # what was written of it may have the way that it refused
         return self._fail(sent, outcome.reason or outcome.status, now_ns)
 
     def _fail(self, sent: Sent, reason: str, now_ns: int) -> list[Decision]:

@@ -90,7 +90,7 @@ class Losses:
                 self._take_port(seen, now_ns)
             case Outcome():
                 if self._routes.take_report(seen, now_ns):
-                    self._view.touch((seen.node,))
+                    self._view.mark_changed((seen.node,))
                     self._restorer.put_off(seen.node, now_ns)
         return []
 
@@ -180,7 +180,7 @@ class Losses:
         )  # fmt: skip
         self._incidents[incident.who] = incident
         if not is_nic:
-            self._view.stir((node_of(parse_path(event.who).source),))  # it may be a backup there
+            self._view.mark_affected((node_of(parse_path(event.who).source),))  # it may be a backup there
         if is_nic and self.inventory.nodes[self.inventory.nics[event.who][0]].armed:
             # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
             incident.restate = False
