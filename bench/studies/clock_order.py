@@ -58,7 +58,7 @@ TOOLS = (Tool(), Tool(SLOWER, None, {"foliot_probe.core.measure.coded_pairs._usu
 
 
 def judged(machine: str, senders: str, order: str, arguments: argparse.Namespace) -> list[Cell]:
-    """What each tool comes to with these nodes in an order of sending."""
+    """The figures of each tool with these nodes in an order of sending."""
     found = []
     for seed in arguments.seeds:
         random = np.random.default_rng(seed)
