@@ -11,8 +11,8 @@ from foliot_detector.core.registry import SETTINGS
 _FIELDS = [(field.name, field.type, field.default) for kind in SETTINGS for field in msgspec.structs.fields(kind)]
 
 
-class DetectorSettings(  # type: ignore[misc] # Its fields are known when it runs.
-    msgspec.defstruct("DetectorFields", _FIELDS, frozen=True, kw_only=True),
+class DetectorSettings(  # type: ignore[call-arg] # mypy sees no struct in the base below.
+    msgspec.defstruct("DetectorFields", _FIELDS, frozen=True, kw_only=True),  # type: ignore[misc] # Its fields are known when it runs.
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
