@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -76,7 +77,8 @@ def settings() -> str:
         structs = _structs_below(kind)
         schemas = msgspec.json.schema_components([kind], ref_template="#{name}")[1]
         parts += [f"## [{section}]", _first(kind)]
-        parts.append(_fields(schemas[kind.__name__], docstrings.of_struct(kind)))
+        described = [docstrings.of_struct(each) for each in getattr(kind, "kinds", (kind,))]
+        parts.append(_fields(schemas[kind.__name__], ChainMap(*described)))
         for name, below in structs.items():
             parts += [f"### {name}", _first(below), _fields(schemas[name], docstrings.of_struct(below))]
     return _page(parts)

@@ -16,6 +16,7 @@ from foliot_schemas.names import node_of
 from foliot_schemas.port_order import BELIEVED_NS, falls_between, is_old, returns_between
 
 if TYPE_CHECKING:
+    from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
@@ -65,8 +66,7 @@ class PortFlapDetector:
       the bus.
     """
 
-    def __init__(self, inventory: Inventory) -> None:
-        settings = inventory.settings
+    def __init__(self, inventory: Inventory, settings: PortFlapSettings) -> None:
         self._name, self._rule = settings.flap_rule, settings.rule()
         self._leaves_management = settings.management_nics == "leave-out"
         self._inventory = inventory
