@@ -14,6 +14,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import same_boot
+from foliot_sync.core.limits import RATE_LIMIT_PPB, TAKEOVER_WINDOWS
 from foliot_sync.core.timescale.realtime_offsets import RealtimeOffsets
 from foliot_sync.core.timescale.smear import SmearWatch
 from foliot_sync.core.timescale.time_map import TimeMap, Told
@@ -102,7 +103,7 @@ class Timescale:
         else:
             self._begin(seen, now_ns)
         others = seen.synchronised & (np.arange(len(seen.names)) != seen.reference)
-        self._fixed |= bool(others.any()) or self._windows > self.settings.takeover_windows
+        self._fixed |= bool(others.any()) or self._windows > TAKEOVER_WINDOWS
         self._remember(seen)
         self._expected = self.seconds.expected(self.time_map.of(now_ns))
         self.realtime.forget_whom()
@@ -233,7 +234,7 @@ class Timescale:
         self._turned_ppb += by_ppb
 
     def _within(self, rate_ppb: float) -> float:
-        return min(max(rate_ppb, -self.settings.rate_limit_ppb), self.settings.rate_limit_ppb)
+        return min(max(rate_ppb, -RATE_LIMIT_PPB), RATE_LIMIT_PPB)
 
     def _having_utc(self, seen: Seen) -> list[int]:
         """The clocks whose hosts have UTC, of those that count."""
