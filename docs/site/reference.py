@@ -24,7 +24,7 @@ from foliot_gateway.http import api
 from foliot_gateway.rpc.descriptors import FILES, PACKAGE
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
+from foliot_gateway.subscription import Hub
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import docstrings

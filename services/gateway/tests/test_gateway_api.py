@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from foliot_gateway import pace
 from foliot_gateway.http.api import make
-from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
+from foliot_gateway.subscription import Hub
 from foliot_schemas import ClockState, Command, Event, Node, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
 

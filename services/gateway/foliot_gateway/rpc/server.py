@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from foliot_gateway.state.store import Store
-    from foliot_gateway.state.subscription import Hub
+    from foliot_gateway.subscription import Hub
 
 _REQUEST_BYTES: Final = 64 * 1024
 """The longest id has 4,096 characters, and a request has two names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,6 @@ from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from foliot_gateway.settings import GatewaySettings
     from foliot_schemas import Command, Event, Outcome
 
@@ -25,11 +22,10 @@ _LASTING_S = 4.0
 
 
 class Store:
-    """All that is known now. `now_ns` tells reference time."""
+    """All that is known now."""
 
-    def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.now_ns = now_ns
         self.fleet = Fleet()
         self.records = Records()
         self.traces = TraceStore()

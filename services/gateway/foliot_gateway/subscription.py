@@ -11,7 +11,7 @@ from foliot_gateway.state.live_feed import Board, Change, State
 from foliot_gateway.state.queries import BusyError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     from foliot_gateway.state.store import Store
 
@@ -22,10 +22,10 @@ _LOOKS_A_BEAT = 10
 
 
 class Hub:
-    """Looks at the store, once for all readers, and wakes them when there is something new."""
+    """Looks at the store, once for all readers, and wakes them when there is something new. `now_ns` tells reference time."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._store, self._now_ns = store, now_ns
         self._board = Board()
         self._state: Change | None = None
         self._telling = (False, False, False)
@@ -58,7 +58,7 @@ class Hub:
         if beat:
             heard_ms = None if store.heard_s is None else round((time.monotonic() - store.heard_s) * 1e3)
             bus, past = store.bus_connected, store.journal.is_open
-            self._state = Change(State(now_ns=store.now_ns(), bus=bus, past=past, heard_ms=heard_ms))
+            self._state = Change(State(now_ns=self._now_ns(), bus=bus, past=past, heard_ms=heard_ms))
         if changed or beat:
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
