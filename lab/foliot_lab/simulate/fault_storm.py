@@ -35,7 +35,6 @@ _HEARD_S = 0.05
 """The time from a carrier's return until its paths in use are heard."""
 _APART = 3
 """One node in so many neighbouring ones loses a NIC, so that most peers of a lost NIC are well."""
-_SECOND_NS = 1_000_000_000
 
 
 class Step(NamedTuple):
