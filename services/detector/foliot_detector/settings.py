@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from foliot_detector.core.registry import SETTINGS
 
-_FIELDS = [(field.name, field.type, field.default) for kind in SETTINGS for field in msgspec.structs.fields(kind)]
+if TYPE_CHECKING:  # mypy follows no class that is made at run time
+    _Composed = msgspec.Struct
+else:
+    _FIELDS = [(field.name, field.type, field.default) for kind in SETTINGS for field in msgspec.structs.fields(kind)]
+    _Composed = msgspec.defstruct("_Composed", _FIELDS, frozen=True, kw_only=True)
 
 
-class DetectorSettings(  # type: ignore[call-arg] # mypy sees no struct in the base below.
-    msgspec.defstruct("DetectorFields", _FIELDS, frozen=True, kw_only=True),  # type: ignore[misc] # Its fields are known when it runs.
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-):
+class DetectorSettings(_Composed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When something is a fault."""
 
     removed: ClassVar[frozenset[str]] = frozenset(
