@@ -84,9 +84,9 @@ def main() -> int:
             asyncio.run(_in_lab(arguments, taken))
         if "cores" in arguments.where:
             _on_cores(arguments, taken)
-    except NotReadyError as error:
+    except NotReadyError as error:  # It has begun, so this is no lack of the machine's
         sys.stderr.write(f"{error}\n")
-        return place.CANNOT
+        return 1
     _finish(taken, arguments, document.head(), [_part(arguments, taken)])
     return 0
 

@@ -18,20 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
+from bench import place
 from bench.document import Document
 from bench.studies.failover_peers import frr, rows
 from bench.studies.failover_peers.bfd import Bfd
 from bench.studies.failover_peers.mptcp import Mptcp
 from bench.studies.failover_peers.nexthop import Nexthops
 from bench.studies.failover_peers.stage import VARIANTS, Peer, Stage, in_turn
-from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.fabric import Fabric, FabricError
 from foliot_lab.fabric.namespaces import enter_control
 from foliot_lab.measure.clock_truth import LabTime
 from foliot_lab.measure.host_latency import LatenessSampler
-from foliot_lab.scenario.spec import FabricSpec
+from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.scenario.topology import plan
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
     from bench.studies.failover_peers.rows import Row
 
-_MISSING = 77
 _SEED = 7
 MAKERS: dict[str, Callable[[Stage], Peer]] = {
     "bfd-hosts-50": lambda stage: Bfd(stage, 50),
@@ -57,15 +55,8 @@ MAKERS: dict[str, Callable[[Stage], Peer]] = {
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not capabilities.is_privileged():
-        capabilities.shed_threads()
-    if missing := capabilities.missing():
-        sys.stderr.write("\n".join([*missing, ""]))
-        return _MISSING
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )
-    capabilities.enter()
+    if not place.enter(carries=_scenario(arguments)):
+        return place.CANNOT
     document = Document("failover-peers", arguments, {"bfdd": frr.version(arguments.peers)})
     found: list[Row] = []
     print(rows.HEADING)
@@ -78,6 +69,11 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _scenario(arguments: argparse.Namespace) -> Scenario:
+    """A lab of the same hosts with Foliot on them. Its cost stands for that of the peers, which was not measured."""
+    return Scenario(fabric=FabricSpec(hosts=arguments.hosts), workload=WorkloadSpec(kind="none"))
 
 
 async def _until_signalled(arguments: argparse.Namespace, document: Document, found: list[Row]) -> None:
@@ -94,7 +90,7 @@ async def _measure(arguments: argparse.Namespace, document: Document, folder: Pa
         found.append(row)
         print(rows.line(row), flush=True)
 
-    spec = FabricSpec(hosts=arguments.hosts)
+    spec = _scenario(arguments).fabric
     with contextlib.closing(Fabric.build(plan(spec, _SEED), enter_control())) as fabric:
         stage = Stage(fabric, spec, LabTime.starting_now(), folder, arguments.peers)
         peers = [MAKERS[tool](stage) for tool in arguments.tools]

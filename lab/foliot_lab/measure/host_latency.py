@@ -68,8 +68,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Share of all cores' time that the hypervisor took."""
     speed: float = 1.0
     """The share of all cores that the lab was kept to; 1: all of them."""
-    fixed_work_s: float = 0.0
-    """Processor time of a fixed piece of work right before the run, see `machine.fixed_work_s`; 0: not measured."""
+    fixed_work_s: float | None = None
+    """Processor time of a fixed piece of work right before the run, see `machine.fixed_work_s`; None: not measured."""
     scheduler_lateness_ms: Lateness
     processes: dict[str, float] = {}
     """Share of one core that each process used."""
