@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -194,6 +196,24 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     text.write_text("ab_tx")
     np.savez(objects, ab_tx=np.array([{}], dtype=object))
     for file in (text, objects, tmp_path / "nothing.npz"):
+        with pytest.raises(BadRecordingError, match="is no npz file"):
+            read(file)
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    """A block that cannot be unpacked, and a header whose bracket is never closed, are told as any other bad file is."""
+    block, header = tmp_path / "block.npz", tmp_path / "header.npz"
+    np.savez_compressed(block, ab_tx=np.arange(1_000))
+    damaged = bytearray(block.read_bytes())
+    with zipfile.ZipFile(block) as kept:
+        local = kept.infolist()[0].header_offset
+    # Behind the local header, its name and its extra field; no block of DEFLATE is of type 3.
+    damaged[local + 30 + sum(struct.unpack_from("<HH", damaged, local + 26))] = 0xFF
+    block.write_bytes(damaged)
+    text = b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,\n"
+    with zipfile.ZipFile(header, "w") as made:
+        made.writestr("ab_tx.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text)
+    for file in (block, header):
         with pytest.raises(BadRecordingError, match="is no npz file"):
             read(file)
 
