@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import bench.clock_peers.__main__ as clock_peers
 import bench.clock_scale.__main__ as clock_scale
+import bench.studies.clock_peers.__main__ as clock_peers
 from bench import fleet, place, probe_cost
 from bench.quiet import __main__ as quiet
 from foliot_lab.demo import demo

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from bench.clock_peers import chrony, judged, load, network, ours, ptp, rows
-from bench.clock_peers.counting import Counters
 from bench.independence import effective, outside_at_most
+from bench.studies.clock_peers import chrony, judged, load, network, ours, ptp, rows
+from bench.studies.clock_peers.counting import Counters
 from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.namespaces import Namespace, inside, make_socket

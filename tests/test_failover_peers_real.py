@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.failover.peers import frr, ridden
-from bench.failover.peers.bfd import Bfd
-from bench.failover.peers.carriers import Carriers
-from bench.failover.peers.mptcp import Mptcp
-from bench.failover.peers.nexthop import Nexthops
-from bench.failover.peers.rows import Row
-from bench.failover.peers.stage import PeerError, Stage, cut, in_turn, place, until
-from bench.failover.peers.streams import Streams
+from bench.studies.failover_peers import frr, ridden
+from bench.studies.failover_peers.bfd import Bfd
+from bench.studies.failover_peers.carriers import Carriers
+from bench.studies.failover_peers.mptcp import Mptcp
+from bench.studies.failover_peers.nexthop import Nexthops
+from bench.studies.failover_peers.rows import Row
+from bench.studies.failover_peers.stage import PeerError, Stage, cut, in_turn, place, until
+from bench.studies.failover_peers.streams import Streams
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.iproute import IP

@@ -1,6 +1,6 @@
 """Sends bursty UDP. It runs as a program of its own in a loading host's namespace.
 
-    python -m bench.clock_peers.load ADDRESS MBPS SEED
+    python -m bench.studies.clock_peers.load ADDRESS MBPS SEED
 
 It sends bursts of some packets back to back, with exponential gaps. The queue is empty for about the share that the
 load leaves.

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.clock_peers.network import DEVICE
+from bench.studies.clock_peers.network import DEVICE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.clock_peers.children import Children
-    from bench.clock_peers.network import Network
+    from bench.studies.clock_peers.children import Children
+    from bench.studies.clock_peers.network import Network
 
 PORTS = (319, 320)
 LOW_PASS_S = 2.0

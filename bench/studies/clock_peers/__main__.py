@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from bench import place
-from bench.clock_peers import chrony, network, ours, rows
-from bench.clock_peers.children import ChildError
-from bench.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from bench.document import Document, program
+from bench.studies.clock_peers import chrony, network, ours, rows
+from bench.studies.clock_peers.children import ChildError
+from bench.studies.clock_peers.sessions import PACES, Binaries, NotReadyError, Session
 from foliot_lab.fabric.fabric import FabricError
 from foliot_lab.fabric.namespaces import Namespace, enter_control
 from foliot_lab.measure.budget import ProcessLoad

@@ -21,11 +21,11 @@ import msgspec
 import structlog
 
 from bench.document import Document
-from bench.failover.peers import frr, rows
-from bench.failover.peers.bfd import Bfd
-from bench.failover.peers.mptcp import Mptcp
-from bench.failover.peers.nexthop import Nexthops
-from bench.failover.peers.stage import VARIANTS, Peer, Stage, in_turn
+from bench.studies.failover_peers import frr, rows
+from bench.studies.failover_peers.bfd import Bfd
+from bench.studies.failover_peers.mptcp import Mptcp
+from bench.studies.failover_peers.nexthop import Nexthops
+from bench.studies.failover_peers.stage import VARIANTS, Peer, Stage, in_turn
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.fabric import Fabric, FabricError
 from foliot_lab.fabric.namespaces import enter_control
@@ -37,7 +37,7 @@ from foliot_lab.scenario.topology import plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.failover.peers.rows import Row
+    from bench.studies.failover_peers.rows import Row
 
 _MISSING = 77
 _SEED = 7

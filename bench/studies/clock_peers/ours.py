@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from bench.clock_peers.network import BUS, DEVICE
+from bench.studies.clock_peers.network import BUS, DEVICE
 from foliot.bus.client import Bus
 from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot.node.addressing import describe
@@ -24,8 +24,8 @@ from foliot_schemas.subjects import CLOCK, INVENTORY
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.clock_peers.children import Children
-    from bench.clock_peers.network import Network
+    from bench.studies.clock_peers.children import Children
+    from bench.studies.clock_peers.network import Network
     from foliot_schemas import ClockState
 
 PORTS = (7946,)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from bench.clock_peers.children import Children
-    from bench.clock_peers.network import Network
+    from bench.studies.clock_peers.children import Children
+    from bench.studies.clock_peers.network import Network
 
 _OFFSET_COLUMN, _COLUMNS = 4, 9
 _SHORTEST = "filter 16 maxdelayquant 0.1"

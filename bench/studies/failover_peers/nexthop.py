@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bench.failover.peers import flowing, routed
-from bench.failover.peers.carriers import Carriers
-from bench.failover.peers.rows import Row, ms
-from bench.failover.peers.settings import Settings
-from bench.failover.peers.stage import until
+from bench.studies.failover_peers import flowing, routed
+from bench.studies.failover_peers.carriers import Carriers
+from bench.studies.failover_peers.rows import Row, ms
+from bench.studies.failover_peers.settings import Settings
+from bench.studies.failover_peers.stage import until
 from foliot_lab.fabric.fabric import FabricError, run_batch
 from foliot_lab.fabric.iproute import IP
 from foliot_lab.fabric.sysctls import ROUTER
@@ -25,8 +25,8 @@ from foliot_lab.measure.wire_witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench.failover.peers.rows import Coverage
-    from bench.failover.peers.stage import Cut, Stage
+    from bench.studies.failover_peers.rows import Coverage
+    from bench.studies.failover_peers.stage import Cut, Stage
     from foliot_lab.measure.outages import Pair, Pulses
 
 _RATE_HZ = 400.0

@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from bench.clock_peers.counting import Counters
-from bench.failover.peers import flowing
-from bench.failover.peers.rows import Row, ms
-from bench.failover.peers.stage import until
+from bench.studies.clock_peers.counting import Counters
+from bench.studies.failover_peers import flowing
+from bench.studies.failover_peers.rows import Row, ms
+from bench.studies.failover_peers.stage import until
 from foliot_agent.core.overlay_layout import VXLAN_PORT
 from foliot_schemas.event_kinds import is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bench.failover.peers.rows import Coverage
-    from bench.failover.peers.stage import Cut, Stage
+    from bench.studies.failover_peers.rows import Coverage
+    from bench.studies.failover_peers.stage import Cut, Stage
     from foliot_lab.measure.bus_recorder import Collector
     from foliot_lab.measure.wire_witness import Witness
 

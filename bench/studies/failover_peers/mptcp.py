@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bench.failover.peers import flowing
-from bench.failover.peers.rows import Row
-from bench.failover.peers.settings import Settings
-from bench.failover.peers.stage import PeerError, until
-from bench.failover.peers.streams import Streams
+from bench.studies.failover_peers import flowing
+from bench.studies.failover_peers.rows import Row
+from bench.studies.failover_peers.settings import Settings
+from bench.studies.failover_peers.stage import PeerError, until
+from bench.studies.failover_peers.streams import Streams
 from foliot_lab.fabric.fabric import run_batch
 from foliot_lab.fabric.iproute import IP
 
 if TYPE_CHECKING:
-    from bench.failover.peers.rows import Coverage
-    from bench.failover.peers.stage import Cut, Stage
+    from bench.studies.failover_peers.rows import Coverage
+    from bench.studies.failover_peers.stage import Cut, Stage
 
 _STEADY_S = 0.5
 _WATCHED_S = 4.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from bench.failover.peers.rows import last, ms
+from bench.studies.failover_peers.rows import last, ms
 from foliot_lab.measure.outages import End, Pair, look
 from foliot_lab.report.blast_radius import scope
 from foliot_schemas.names import node_of
@@ -15,8 +15,8 @@ from foliot_schemas.names import node_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench.failover.peers.rows import Row
-    from bench.failover.peers.stage import Cut
+    from bench.studies.failover_peers.rows import Row
+    from bench.studies.failover_peers.stage import Cut
     from foliot_lab.measure.outages import Pulses
     from foliot_lab.scenario.topology import FabricPlan
 

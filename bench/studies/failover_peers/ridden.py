@@ -7,8 +7,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.clock_peers.counting import listening, program
-from bench.failover.peers.rows import Coverage
+from bench.studies.clock_peers.counting import listening, program
+from bench.studies.failover_peers.rows import Coverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

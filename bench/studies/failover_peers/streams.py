@@ -8,15 +8,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.failover.peers import flowing
-from bench.failover.peers.stage import PeerError, until
+from bench.studies.failover_peers import flowing
+from bench.studies.failover_peers.stage import PeerError, until
 from foliot_lab.fabric.namespaces import inside
 from foliot_lab.measure.outages import End, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.failover.peers.stage import Stage
+    from bench.studies.failover_peers.stage import Stage
 
 _PORT = 7954
 _TURN_NS = 2_500_000

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.document import program
-from bench.failover.peers.stage import PeerError, until
+from bench.studies.failover_peers.stage import PeerError, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench.clock_peers.children import Children
+    from bench.studies.clock_peers.children import Children
     from foliot_lab.fabric.namespaces import Namespace
 
 ONE_HOP_PORT, MULTI_HOP_PORT = 3784, 4784

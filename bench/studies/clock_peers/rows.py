@@ -12,7 +12,7 @@ from bench.independence import effective, outside_at_most
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.clock_peers.judged import Judged
+    from bench.studies.clock_peers.judged import Judged
 
 FOLIOT, CHRONY, PTP, PTP_LOW = "foliot", "chrony", "ptp4l raw", "ptp4l, median of 2 s"
 """The tools. Each configuration of chrony is one, see `of_chrony`."""

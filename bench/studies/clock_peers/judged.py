@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bench.clock_peers.chrony import Estimate
-    from bench.clock_peers.ours import Told
-    from bench.clock_peers.ptp import Offset
+    from bench.studies.clock_peers.chrony import Estimate
+    from bench.studies.clock_peers.ours import Told
+    from bench.studies.clock_peers.ptp import Offset
     from foliot.clock.injected_skew import Skew
     from foliot_schemas import ClockState
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from bench.clock_peers.children import Children
-from bench.clock_peers.counting import Counters
-from bench.failover.peers import frr, ridden
-from bench.failover.peers.frr import Ends
-from bench.failover.peers.rows import Row, last, ms
-from bench.failover.peers.stage import PeerError, until
+from bench.studies.clock_peers.children import Children
+from bench.studies.clock_peers.counting import Counters
+from bench.studies.failover_peers import frr, ridden
+from bench.studies.failover_peers.frr import Ends
+from bench.studies.failover_peers.rows import Row, last, ms
+from bench.studies.failover_peers.stage import PeerError, until
 from foliot.clock import HostClock
 from foliot_lab.report.blast_radius import scope
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
-    from bench.failover.peers.rows import Coverage
-    from bench.failover.peers.stage import Cut, Stage
+    from bench.studies.failover_peers.rows import Coverage
+    from bench.studies.failover_peers.stage import Cut, Stage
     from foliot_lab.measure.outages import End, Pair
 
 _UP_S = 20.0

@@ -7,8 +7,8 @@ import random
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from bench.clock_peers.children import ChildError
-from bench.failover.peers.rows import Row
+from bench.studies.clock_peers.children import ChildError
+from bench.studies.failover_peers.rows import Row
 from foliot_lab.fabric.fabric import FabricError
 from foliot_lab.faults.actions import Action, prepare
 from foliot_lab.scenario.spec import FaultSpec
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bench.failover.peers.rows import Coverage
+    from bench.studies.failover_peers.rows import Coverage
     from foliot_lab.fabric.fabric import Fabric
     from foliot_lab.faults.world import World
     from foliot_lab.measure.clock_truth import LabTime

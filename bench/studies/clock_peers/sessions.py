@@ -9,10 +9,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from bench.clock_peers import chrony, judged, load, ours, ptp, rows
-from bench.clock_peers.children import Children
-from bench.clock_peers.counting import Counters
-from bench.clock_peers.network import RATE_MBPS, Network, Plan
+from bench.studies.clock_peers import chrony, judged, load, ours, ptp, rows
+from bench.studies.clock_peers.children import Children
+from bench.studies.clock_peers.counting import Counters
+from bench.studies.clock_peers.network import RATE_MBPS, Network, Plan
 from foliot_lab.fabric.namespaces import make_socket
 from foliot_lab.measure.machine import CpuTimes
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from bench.clock_peers.chrony import Configuration
-    from bench.clock_peers.rows import Row
+    from bench.studies.clock_peers.chrony import Configuration
+    from bench.studies.clock_peers.rows import Row
     from foliot_lab.fabric.namespaces import Namespace
 
 _READY_S = 120.0
@@ -160,7 +160,7 @@ class Session:
             command = (
                 sys.executable,
                 "-m",
-                "bench.clock_peers.load",
+                "bench.studies.clock_peers.load",
                 self.plan.address(flow.sink),
                 str(share * RATE_MBPS),
                 flow.source[-1],
