@@ -8,6 +8,7 @@ import sys
 import zipfile
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from bench.clock_replay.regimes import REGIMES, simulate
 from bench.clock_replay.rows import CHRONY, FOLIOT, MIDDLE, MINIMUM, NOW, replay, summaries
 from bench.clock_sim import Tool
 from bench.studies import clock_order, clock_regimes
-from bench.studies.clock_regimes import VARIANTS
+from bench.studies.clock_regimes import VARIANTS, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -263,10 +264,68 @@ def test_a_regime_is_what_it_says(regime):
         assert np.percentile(back, 90) < 8_000
 
 
+def test_stamps_in_ticks_are_whole_ticks():
+    """Of a coarse counter, and not of one that counts nanoseconds."""
+    fine, coarse = (
+        simulate(named("quick kernel, idle"), 4.0, 3),
+        simulate(named("quick kernel, ticks of 40 ns"), 4.0, 3),
+    )
+    assert not any((stamps % 40).any() for direction in (coarse.forth, coarse.back) for stamps in direction)
+    assert (fine.forth.transmit_ns % 40).any()
+
+
+def test_bursts_that_come_together_stand_longer_at_the_same_load():
+    """The link is as busy as before: most probes that wait at all wait for longer."""
+    regime = named("NIC, incast")
+    alone = msgspec.structs.replace(regime, forth=msgspec.structs.replace(regime.forth, incast=1))
+    together, singly = (simulate(each, 20.0, 3) for each in (regime, alone))
+    busy, wait = zip(*(waits(each) for each in (together, singly)), strict=True)
+    assert busy[0] == pytest.approx(busy[1], abs=0.1)
+    assert wait[0] > 3 * wait[1]
+
+
+def waits(recording):
+    """The share of probes forth that waited, and their median wait in ns."""
+    wait = recording.forth.delay_ns - recording.truth.at(recording.forth.transmit_ns) - 2_000
+    waited = wait[wait > 200]
+    return len(waited) / len(wait), np.median(waited)
+
+
+def test_an_asymmetry_shows_in_no_stamp_and_goes_where_sync_is_told_of_it():
+    """Half of it is the error of every tool; told of it, Foliot is off by little."""
+    error = {}
+    for name in ("NIC, 300 ns longer one way", "NIC, 300 ns longer, told"):
+        regime = named(name)
+        rows = replay(simulate(regime, 20.0, 1), WINDOW_NS, regime.kind, 6, (told(Tool(), regime),))
+        middle = [row for row in rows if row.of == MIDDLE]
+        error[name] = {
+            tool: np.mean([row.error_ns for row in middle if row.tool == tool]) for tool in (FOLIOT, MINIMUM)
+        }
+    untold, known = error.values()
+    assert untold[MINIMUM] == pytest.approx(150, abs=60)
+    assert untold[FOLIOT] == pytest.approx(150, abs=20)
+    assert abs(known[FOLIOT]) < 20
+    assert known[MINIMUM] == untold[MINIMUM]
+
+
+def named(name):
+    """The regime of a name."""
+    return next(each for each in REGIMES if each.name == name)
+
+
+def test_chrony_is_given_no_drift_as_a_round_trip():
+    """Clocks that run apart by 30 ppm and exchanges of milliseconds: the model finds the offset all the same."""
+    made = stamps(60.0, drift_ppb=30_000.0)
+    at_ns = np.array([0, 70_000_000_000], np.int64)
+    found = judged(recorded("made", made | {"offset_ns": at_ns * 30e-6, "offset_at_ns": at_ns}))[CHRONY, MIDDLE]
+    assert found.silent < found.windows / 2
+    assert found.max_ns is not None
+    assert found.max_ns < 100
+
+
 def test_a_part_put_back_is_another_chain_on_the_same_stamps():
     """The minimum filter beside it says the same; the chain that sifts pairs always does not, where they do not stand apart."""
-    regime = next(each for each in REGIMES if each.name == "slow kernel, idle")
-    recording = simulate(regime, 24.0, 1)
+    recording = simulate(named("slow kernel, idle"), 24.0, 1)
     whole, always = (
         {
             (row.tool, row.window): row.error_ns
@@ -294,7 +353,7 @@ def test_the_table_of_regimes_has_a_row_each(tmp_path, monkeypatch, capsys):
     assert clock_regimes.main() == 0
     document = json.loads(out.read_text())
     assert {(row["tool"], row["of"]) for row in document["rows"]} == {
-        (tool, of) for tool in (FOLIOT, MINIMUM) for of in (MIDDLE, NOW)
+        (tool, of) for tool in (FOLIOT, MINIMUM, CHRONY) for of in (MIDDLE, NOW)
     }
     assert document["rows"][0]["regime"] == "NIC, idle"
     assert "NIC, idle" in capsys.readouterr().out
