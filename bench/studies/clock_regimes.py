@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _WINDOW_NS = 2_000_000_000
+_NEVER_WORSE, _WHERE_ANYTHING_QUEUES, _BOUND_TIMES = 1.1, 0.5, 4.0
+"""Goals: the most that the error may be as a share of a minimum filter's, everywhere and under load, and the bound as a multiple of the p99."""
 
 
 def _all_apart(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
@@ -128,6 +130,47 @@ def _rounded(value: float | np.floating) -> float:
     return round(float(value), 1)
 
 
+class Verdict(msgspec.Struct, kw_only=True):
+    """A goal, and what was measured in one regime."""
+
+    figure: str
+    regime: str
+    measured: float
+    goal: float
+    met: bool
+
+    def line(self) -> str:
+        """A row of what is printed."""
+        met = "met" if self.met else "missed"
+        return f"{self.figure}: {self.measured:g} at most, {self.regime} (goal: {self.goal:g}, {met})"
+
+
+def verdicts(every: Sequence[Cell]) -> list[Verdict]:
+    """Foliot against its goals, by the mean and by the p99: of each the regime or recording that is furthest from it."""
+    queued = {each.name: each.kind for each in REGIMES if each.forth.share or each.back.share}
+    others = {(cell.regime, cell.of): cell for cell in every if cell.tool == MINIMUM}
+    found: list[Verdict] = []
+    for cell in (each for each in every if each.tool == FOLIOT):
+        other = others[cell.regime, cell.of]
+        for name, ours_ns, theirs_ns in (("mean", cell.mean_ns, other.mean_ns), ("p99", cell.p99_ns, other.p99_ns)):
+            if ours_ns is None or not theirs_ns:
+                continue
+            figure, share = f"error over a minimum filter's, {cell.of}, {name}", ours_ns / theirs_ns
+            found.append(_no_more(figure, cell, share, _NEVER_WORSE))
+            if kind := queued.get(cell.regime):
+                found.append(_no_more(f"{figure}, {kind}, queues", cell, share, _WHERE_ANYTHING_QUEUES))
+        if cell.median_bound_ns is not None and cell.p99_ns:
+            found.append(_no_more("bound over the p99", cell, cell.median_bound_ns / cell.p99_ns, _BOUND_TIMES))
+    figures = dict.fromkeys(each.figure for each in found)
+    return [
+        max((each for each in found if each.figure == figure), key=lambda each: each.measured) for figure in figures
+    ]
+
+
+def _no_more(figure: str, cell: Cell, measured: float, goal: float) -> Verdict:
+    return Verdict(figure=figure, regime=cell.regime, measured=round(measured, 2), goal=goal, met=measured <= goal)
+
+
 def _line(found: Sequence[Cell], tools: Sequence[tuple[str, str]]) -> str:
     """Of the table: mean and p99 of each tool."""
     by_tool = {(cell.tool, cell.of): cell for cell in found}
@@ -208,8 +251,11 @@ def main() -> int:
     except BadRecordingError as why:
         sys.stderr.write(f"{why}\n")
         return 2
+    reached = verdicts(every)
+    for each in reached:
+        print(each.line())
     if arguments.json:
-        document.write(arguments.json, every)
+        document.write(arguments.json, every, verdicts=msgspec.to_builtins(reached))
     return 0
 
 
