@@ -61,7 +61,7 @@ def main() -> int:
     for goal in goals:
         met = "met" if goal.met else "missed"
         print(
-            f"goal {met}: {goal.what} ({goal.topology}; load: {goal.ways}): wanted {goal.wanted_ns:,.0f} ns, p99 {goal.measured_ns:,.0f} ns"
+            f"goal {met}: {goal.what} ({goal.topology}; load: {goal.load:.0%} {goal.ways}; {goal.drift_ppb / 1e3:g} ppm): wanted {goal.wanted_ns:,.0f} ns, measured {goal.measured_ns:,.0f} ns"
         )
     if arguments.json:
         more = {name: msgspec.to_builtins(each) for name, each in (("best_of_chrony", best), ("goals", goals))}
