@@ -11,7 +11,10 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TRIES = 5
+_TRIES = 12
+"""Of a reading. Caches are cold for the first few."""
+_SLOWER = 16
+"""A try counts that took longer than the quickest by at most this part of it. Whatever disturbed the others makes their middles wrong."""
 _KEPT = 16
 """Readings kept. Each but the last is at least `_APART_NS` after the one before. So they reach back over the ticks of 40 ms that stamps wait for."""
 _APART_NS = 5_000_000
@@ -79,14 +82,13 @@ class RealtimeMap:
         return stamps_ns - (base.realtime_ns - base.raw_ns) - moved
 
     def reading(self) -> CrossTimestamp:
-        """Reads both clocks: of several tries, the one that took least time counts."""
-        best = (1 << 62, 0, 0)
-        for _ in range(_TRIES):
-            before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-            realtime_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-            after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-            best = min(best, (after_ns - before_ns, (before_ns + after_ns) // 2, realtime_ns))
-        return CrossTimestamp(best[1], best[2])
+        """Reads both clocks, in several tries. The mean of the quickest counts; half the time that they took bounds its error."""
+        look, raw, realtime = time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW, time.CLOCK_REALTIME
+        tries = [(look(raw), look(realtime), look(raw)) for _ in range(_TRIES)]
+        least_ns = min(after_ns - before_ns for before_ns, _, after_ns in tries)
+        quick = [each for each in tries if each[2] - each[0] <= least_ns + least_ns // _SLOWER]
+        before_ns, realtime_ns, after_ns = (sum(each) for each in zip(*quick, strict=True))
+        return CrossTimestamp((before_ns + after_ns) // (2 * len(quick)), realtime_ns // len(quick))
 
     def _add(self, reading: CrossTimestamp) -> None:
         last = self._readings[-1]
