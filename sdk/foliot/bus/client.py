@@ -143,7 +143,8 @@ class Bus:
         if self._tried:  # nats-py cannot close what it was never asked to connect
             with contextlib.suppress(*BUS_ERRORS):
                 await asyncio.wait_for(self._client.flush(), 1.0)
-            await self._client.close()
+            with contextlib.suppress(ConnectionError):  # raised where it had messages for a server that has gone
+                await self._client.close()
 
     # -- publishing ---------------------------------------------------------------------------------------------------
 
