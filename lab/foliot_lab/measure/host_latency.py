@@ -48,6 +48,10 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     own_over_10ms: int
     """Steps that used more than 10 ms of processor time. Other steps over 10 ms waited for a processor, or for
     something else."""
+    by_bound_ms: dict[str, int] = {}
+    """The histogram: steps by the least bound that they did not exceed, in ms, see `Histogram.by_bound`."""
+    own_by_bound_ms: dict[str, int] = {}
+    """The same of the processor time."""
 
     @classmethod
     def of(cls, steps: Counted) -> Self:
@@ -56,6 +60,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             p50_ms=took.within_ms(0.5), p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1), steps_over_10ms=took.long,
             own_p99_ms=own.within_ms(0.99), own_max_ms=own.within_ms(1), own_over_10ms=own.long,
+            by_bound_ms=took.by_bound(), own_by_bound_ms=own.by_bound(),
         )  # fmt: skip
 
 

@@ -108,6 +108,7 @@ class Feed:
     async def _delays(self, batch: DelayBatch, _: str) -> None:
         self._clock.learn(batch.at_ns)
         self._store.heard_s = time.monotonic()
+        self._store.lateness.add(batch.late_ns)
         try:
             self._store.fleet.fold_delays(batch)
         except ValueError as error:

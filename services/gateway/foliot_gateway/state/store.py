@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from foliot_gateway.state.fleet import Fleet
+from foliot_gateway.state.lateness import Lateness
 from foliot_gateway.state.live_feed import MOST_EVENTS, Journal
 from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
@@ -29,6 +30,7 @@ class Store:
         self.fleet = Fleet()
         self.records = Records()
         self.traces = TraceStore()
+        self.lateness = Lateness()
         self.rejected: Counter[str] = Counter()
         """Messages that could not be read, by the service that rejected them."""
         self.unstored: Counter[str] = Counter()
