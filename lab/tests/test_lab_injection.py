@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,16 @@ def routes(fabric: Fabric) -> dict[str, str]:
     return {name: output(fabric.namespace(name), IP, "route") for name in fabric.plan.ports}
 
 
-def come_back(fabric: Fabric, before: dict[str, str]) -> bool:
-    """Whether all routes are as they were, soon: that a carrier is back, the kernel tells the other end in its own time."""
+def changed(fabric: Fabric, before: dict[str, str]) -> dict[str, str]:
+    """Of hosts and routers whose routes are not soon as they were, what changed: the kernel tells of a carrier in its own time."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while routes(fabric) != before and time.monotonic() < deadline_s:
+    while (now := routes(fabric)) != before and time.monotonic() < deadline_s:
         time.sleep(0.02)
-    return routes(fabric) == before
+    return {
+        name: "\n".join(unified_diff(before[name].splitlines(), now[name].splitlines(), lineterm="", n=0))
+        for name in before
+        if now[name] != before[name]
+    }
 
 
 def arrived_before(sink: socket.socket, marker: bytes) -> int:
@@ -133,7 +138,7 @@ def test_a_cut_link_is_seen_by_its_near_end_and_comes_back(fabric, where):
         assert routes(fabric)[link.near.owner].count("linkdown") > 0
         action.heal()
         assert next_carrier(messages, link.near.index) is True
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
 
 
 @pytest.mark.net
@@ -161,7 +166,7 @@ def test_an_administrators_down_gives_the_route_back(fabric):
     action.inject()
     assert "dev rail1" not in routes(fabric)["node1"]
     action.heal()
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
 
 
 @pytest.mark.net
@@ -360,7 +365,7 @@ def test_a_device_goes_and_comes_as_with_a_driver_that_is_reloaded(fabric):
             action.heal()
             while not next_carrier(messages, fabric.index(link.near)):
                 pass
-        assert come_back(fabric, before)
+        assert changed(fabric, before) == {}
         assert [settings_of(fabric, port.owner, port.device) for port in ports] == were
     with bound(fabric, "node1") as one, bound(fabric, "node3") as other:
         exchange(one, other)
@@ -378,11 +383,11 @@ def test_a_new_device_can_be_done_to_what_the_old_one_could(fabric):
     before = routes(fabric)
     absence.inject()
     absence.heal()
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
     admin.inject()
     assert "dev rail1" not in routes(fabric)["node1"]
     admin.heal()
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
     rate.inject()
     queues = json.loads(output(fabric.host("node1"), TC, "-j", "qdisc", "show", "dev", link.near.device))
     assert [queue["options"]["rate"] * 8e-6 for queue in queues if queue["kind"] == "tbf"] == [12.5]
@@ -404,7 +409,7 @@ def test_a_new_device_gets_its_routes_though_somebody_was_first(fabric, monkeypa
     action = action_of(fabric, kind="reload", where="node1.rail1")
     action.inject()
     action.heal()
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
 
 
 @pytest.mark.net
@@ -440,7 +445,7 @@ async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
     assert routes(fabric) != before
     running.cancel()
     await asyncio.wait([running])
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
     after = {name: sorted(output(fabric.namespace(name), TC, "qdisc").splitlines()) for name in fabric.plan.ports}
     assert after == queues
     filters = output(fabric.namespace("rail0.leaf0"), TC, "filter", "show", "dev", "node1", "ingress")
