@@ -96,11 +96,11 @@ class Bench:
             nats_server(str(self._folder / "nats"), port=self._arguments.port, log_file=self._log("nats"))
         )
         try:
-            crowd = SyntheticFleet(self._arguments.nodes)
-            plan = Plan.of(crowd, self._arguments.shards, self._arguments.only)
-            written_s = await self._write_inventory(crowd)
+            fleet = SyntheticFleet(self._arguments.nodes)
+            plan = Plan.of(fleet, self._arguments.shards, self._arguments.only)
+            written_s = await self._write_inventory(fleet)
             started_s = {process.name: await self._start(process) for process in plan.processes()}
-            measured = await self._storm(crowd, plan)
+            measured = await self._storm(fleet, plan)
             again_s = {process.name: await self._restart(process.name) for process in plan.processes()}
         finally:
             for tool in self._tools.values():
@@ -114,17 +114,17 @@ class Bench:
         }  # fmt: skip
         return row | measured | {"ready_after_kill_s": again_s}
 
-    async def _write_inventory(self, crowd: SyntheticFleet) -> float:
+    async def _write_inventory(self, fleet: SyntheticFleet) -> float:
         """Writes the nodes' records as agents do, but does not wait for each answer."""
         began_s = time.monotonic()
         bus = await Bus.connect(BusSettings(url=self._url), "bench")
         # The connection itself: a hundred thousand agents write at once, one process need not wait for each.
         client, stream = bus._client, bus._stream  # noqa: SLF001
-        for number in range(crowd.nodes):
-            await client.publish(f"$KV.{INVENTORY.name}.{crowd.name(number)}", encode(crowd.node(number)))
+        for number in range(fleet.nodes):
+            await client.publish(f"$KV.{INVENTORY.name}.{fleet.name(number)}", encode(fleet.node(number)))
 
         async def is_stored() -> bool:
-            return bool((await stream.stream_info(f"KV_{INVENTORY.name}")).state.messages >= crowd.nodes)
+            return bool((await stream.stream_info(f"KV_{INVENTORY.name}")).state.messages >= fleet.nodes)
 
         await _until(is_stored, "the inventory is not stored")
         await bus.close()
@@ -161,7 +161,7 @@ class Bench:
         path = Path(self._log(name))
         return path.read_text().count(f'"event": "{word}"') if path.exists() else 0
 
-    async def _storm(self, crowd: SyntheticFleet, plan: Plan) -> dict[str, Any]:
+    async def _storm(self, fleet: SyntheticFleet, plan: Plan) -> dict[str, Any]:
         arguments = self._arguments
         arrivals, told = self._folder / "arrivals", self._folder / "told"
         spec = StormSpec(
@@ -169,8 +169,8 @@ class Bench:
             parts=arguments.parts or arguments.shards,
         )  # fmt: skip
         begin_s = time.time() + 2.0
-        work = Work(url=self._url, nodes=crowd.nodes, storm=spec, begin_s=begin_s, result=str(told))
-        deaf = [crowd.name(crowd.nodes // 2 + crowd.degree // 2 + number) for number in range(_DEAF)]
+        work = Work(url=self._url, nodes=fleet.nodes, storm=spec, begin_s=begin_s, result=str(told))
+        deaf = [fleet.name(fleet.nodes // 2 + fleet.degree // 2 + number) for number in range(_DEAF)]
         await self._tool("agents", "bench.fleet_agents", self._url, str(arrivals), *deaf)
         await self._tool("load", "bench.fleet_load", msgspec.json.encode(work).decode())
         services = [process.name for process in plan.processes()]

@@ -12,7 +12,7 @@ import msgspec
 import nats
 
 from foliot_lab.simulate.fault_storm import FaultStorm, StormSpec
-from foliot_lab.simulate.probe_messages import Telling
+from foliot_lab.simulate.probe_messages import ProbeMessages
 from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_schemas import DelayBatch, PortState, encode
 from foliot_schemas.subjects import DELAY, PORT
@@ -45,25 +45,25 @@ class Told(msgspec.Struct, kw_only=True):
 
 async def main(work: Work) -> Told:
     """Plays the storm, from `begin_s` on, and returns what was published."""
-    crowd = SyntheticFleet(work.nodes, report_s=work.storm.report_s)
+    fleet = SyntheticFleet(work.nodes, report_s=work.storm.report_s)
     client = await nats.connect(work.url)
-    telling, messages, late_s = Telling(crowd), 0, list[float]()
+    probes, messages, late_s = ProbeMessages(fleet), 0, list[float]()
     gc.collect()
     gc.freeze()
-    for number, step in enumerate(FaultStorm(work.storm, crowd).steps()):
+    for number, step in enumerate(FaultStorm(work.storm, fleet).steps()):
         wait_s = work.begin_s + step.at_s - time.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         elif number % _TURN == 0:
             await asyncio.sleep(0)
         late_s.append(time.time() - work.begin_s - step.at_s)
-        for message in telling.of(step, time.time_ns()):
+        for message in probes.of(step, time.time_ns()):
             await client.publish(_CHANNELS[type(message)].subject(message.node), encode(message))
             messages += 1
     await client.drain()
     late_s.sort()
     return Told(
-        observed=telling.begun, messages=messages,
+        observed=probes.begun, messages=messages,
         late_p50_ms=1e3 * late_s[len(late_s) // 2], late_p99_ms=1e3 * late_s[len(late_s) * 99 // 100],
     )  # fmt: skip
 

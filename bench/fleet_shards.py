@@ -32,9 +32,9 @@ class Plan(NamedTuple):
     """The shards that have processes."""
 
     @classmethod
-    def of(cls, crowd: SyntheticFleet, shards: int, only: int | None) -> Plan:
+    def of(cls, fleet: SyntheticFleet, shards: int, only: int | None) -> Plan:
         """The division into so many shards of equal size. All of them have processes, or one alone."""
-        starts = tuple(crowd.name(crowd.nodes * number // shards) for number in range(1, shards))
+        starts = tuple(fleet.name(fleet.nodes * number // shards) for number in range(1, shards))
         return cls(starts, tuple(range(shards)) if only is None else (only,))
 
     def processes(self) -> Iterator[Process]:

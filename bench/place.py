@@ -44,8 +44,7 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
     """
     if not capabilities.is_privileged():
         capabilities.shed_threads()
-    if lacking := [*capabilities.missing(), *missing]:
-        sys.stderr.write("\n".join([*lacking, ""]))
+    if not permits(*missing):
         return False
     try:
         _left_at_end.enter_context(limited(speed))
@@ -59,6 +58,17 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
     )
     capabilities.enter()
     return True
+
+
+def permits(*missing: str) -> bool:
+    """Whether this machine lets a lab be made, and has the other requirements of the bench. It prints lacks on stderr.
+
+    Parameters:
+        missing: other requirements that the bench does not find here, in words.
+    """
+    lacking = [*capabilities.missing(), *missing]
+    sys.stderr.writelines(f"{each}\n" for each in lacking)
+    return not lacking
 
 
 def can_carry(what: Scenario | ProcessLoad, speed: float = 1.0) -> bool:

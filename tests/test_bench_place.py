@@ -7,14 +7,16 @@ import sys
 
 import pytest
 
-import bench.clock_peers.__main__ as clock_peers
 import bench.clock_scale.__main__ as clock_scale
+import bench.studies.clock_peers.__main__ as clock_peers
+import bench.studies.failover_peers.__main__ as failover_peers
 from bench import fleet, place, probe_cost
 from bench.quiet import __main__ as quiet
 from foliot_lab.demo import demo
 from foliot_lab.measure import budget
 from foliot_lab.measure.budget import Now
 from foliot_lab.measure.quota import QuotaError
+from foliot_lab.services.readiness import NotReadyError
 
 
 @pytest.fixture
@@ -44,6 +46,7 @@ def test_a_bench_does_not_begin_where_its_lab_is_not_carried(capsys):
     [
         (clock_peers, "Foliot, chrony and ptp4l on 16 hosts", []),
         (clock_peers, "Foliot, chrony and ptp4l on 2 hosts", ["--topologies", "path"]),
+        (failover_peers, "A fabric of 4 hosts on 2 rails", []),
         (probe_cost, "A probe with 8 NICs and 10 peers", []),
         (fleet, "A storm of 300 events a second, and 4 of 4 pairs of services", ["--shards", "4"]),
         (fleet, "A storm of 300 events a second, and 1 of 4 pairs of services", ["--shards", "4", "--only", "0"]),
@@ -54,7 +57,7 @@ def test_benches_without_a_lab_do_not_begin_either(monkeypatch, capsys, bench, n
     """Each says what it would take."""
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
     monkeypatch.setattr(clock_peers, "_find", lambda _: (None, []))
-    for module in (clock_peers, probe_cost, fleet, clock_scale):
+    for module in (clock_peers, failover_peers, probe_cost, fleet, clock_scale):
         monkeypatch.setattr(module, "Document", lambda *_, **__: pytest.fail("it went on"))
     assert bench.main() == place.CANNOT
     assert capsys.readouterr().err.startswith(f"{name} would keep ")
@@ -115,3 +118,16 @@ def test_virtual_time_has_no_speed(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         quiet.main()
     assert "--speed is of the lab alone" in capsys.readouterr().err
+
+
+def test_a_lab_that_never_gets_ready_has_begun(monkeypatch, capsys):
+    """So it fails, and is not left out as on a machine that cannot carry it."""
+
+    async def never(*_):
+        raise NotReadyError("no path was heard")
+
+    monkeypatch.setattr(sys, "argv", ["bench.quiet", "--where", "lab"])
+    monkeypatch.setattr(place, "enter", lambda **_: True)
+    monkeypatch.setattr(quiet, "_in_lab", never)
+    assert quiet.main() == 1
+    assert capsys.readouterr().err == "no path was heard\n"

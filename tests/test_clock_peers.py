@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from bench.clock_peers import chrony, judged, load, network, ours, ptp, rows
-from bench.clock_peers.counting import Counters
 from bench.independence import effective, outside_at_most
+from bench.studies.clock_peers import chrony, judged, load, network, ours, ptp, rows
+from bench.studies.clock_peers.counting import Counters
 from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.namespaces import Namespace, inside, make_socket
@@ -170,14 +170,43 @@ def test_a_tool_that_said_nothing_gets_a_row_of_nulls():
     assert rows.line(row)
 
 
+FIFTH, THIRD = (
+    f"at most a {share} of that of chrony's best configuration{more}"
+    for share, more in (("fifth", ""), ("third", " without its bias"))
+)
+
+
 def test_goals_compare_like_with_like():
     """At 60 % load; chrony in the same topology, and Foliot without drift."""
     every = [
         _row(CHRONY, 1_000.0), _row(rows.FOLIOT, 100.0), _row(rows.FOLIOT, 300.0, drift_ppb=30_000.0),
         _row(rows.FOLIOT, 900.0, drift_ppb=10_000.0), _row(rows.FOLIOT, 900.0, load=0.9), _row(CHRONY, 5.0, topology="path"),
     ]  # fmt: skip
-    found = [(goal.wanted_ns, goal.measured_ns, goal.met) for goal in rows.goals(every)]
-    assert found == [(200.0, 100.0, True), (20.0, 100.0, False), (200.0, 300.0, False)]
+    found = [(goal.wanted_ns, goal.measured_ns, goal.met) for goal in rows.goals(every) if "bound" not in goal.what]
+    assert found == [(200.0, 100.0, True), (333.3, 100.0, True), (20.0, 100.0, False), (200.0, 300.0, False)]
+
+
+def test_goals_beside_chrony_are_held_on_the_path_too_and_without_its_bias():
+    """Each is held against the configuration that does best by it: with its bias it may be another one."""
+    plain, peer = (
+        msgspec.structs.replace(_row(tool, p99_ns, topology="path"), p99_about_bias_ns=about_ns)
+        for tool, p99_ns, about_ns in ((CHRONY, 700.0, 90.0), (rows.of_chrony("peer"), 600.0, 300.0))
+    )
+    found = rows.goals([plain, peer, _row(rows.FOLIOT, 40.0, topology="path")])
+    assert [(goal.what, goal.wanted_ns, goal.met) for goal in found if "bound" not in goal.what] == [
+        (FIFTH, 120.0, True),
+        (THIRD, 30.0, False),
+    ]
+
+
+def test_the_goal_of_the_bound_is_held_in_every_run():
+    """A bound of 200 ns is at most four times a p99 of 50 ns, and not of 49, whatever the load and the drift."""
+    every = [_row(rows.FOLIOT, 50.0), _row(rows.FOLIOT, 49.0, load=0.9, drift_ppb=10_000.0)]
+    found = [goal for goal in rows.goals(every) if "bound" in goal.what]
+    assert [(goal.load, goal.wanted_ns, goal.measured_ns, goal.met) for goal in found] == [
+        (0.6, 200.0, 200.0, True),
+        (0.9, 196.0, 200.0, False),
+    ]
 
 
 def test_the_best_of_chronys_configurations_is_the_least_wrong_that_mostly_spoke():

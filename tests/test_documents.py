@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import benches
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+_BENCH = re.compile(r"make bench\s+NAME=([\w.-]+)")
 _LINES = 100
 """Of the README at most: a newcomer reads it within a minute or two."""
 
@@ -42,3 +45,9 @@ def test_links_lead_somewhere(document):
 def test_the_readme_is_short():
     """Whatever is longer belongs on a page of docs/."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= _LINES
+
+
+def test_each_bench_that_a_document_names_is_there():
+    """By the name with which the document starts it."""
+    named = {name for document in DOCUMENTS for name in _BENCH.findall(document.read_text())}
+    assert named - set(benches()) == set()

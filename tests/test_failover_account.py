@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bench.failover import account
+from bench.failover.report import CALM, Taken, rows
 from bench.failover.runs import Ran
-from bench.failover.told import CALM, Taken, rows
 from bench.failover.variants import CONTROL
 from foliot_lab.faults.injection import Injection
 from foliot_lab.report.allowances import Allowance, NotCounted

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.failover.peers import carriers, flowing, frr, rows
-from bench.failover.peers.frr import Change, Ends, Logs
-from bench.failover.peers.rows import Row
-from bench.failover.peers.stage import VARIANTS, Cut, PeerError, place
+from bench.studies.failover_peers import carriers, flowing, frr, rows
+from bench.studies.failover_peers.frr import Change, Ends, Logs
+from bench.studies.failover_peers.rows import Row
+from bench.studies.failover_peers.stage import VARIANTS, Cut, PeerError, place
 from foliot_lab.faults.actions import Action
 from foliot_lab.measure.outages import End, Pair, Pulses
 from foliot_lab.scenario.spec import FabricSpec
@@ -29,8 +29,8 @@ FORTH = Pair(End("node0", "rail0"), End("node1", "rail0"))
 BACK = Pair(End("node1", "rail0"), End("node0", "rail0"))
 
 
-def _cut(where="node0.rail0", kind="drop", deed=None):
-    return Cut("silent", kind, where, deed or Action(lambda: None, lambda: None))
+def _cut(where="node0.rail0", kind="drop", action=None):
+    return Cut("silent", kind, where, action or Action(lambda: None, lambda: None))
 
 
 def test_states_are_read_to_the_microsecond_and_all_other_lines_left_out():

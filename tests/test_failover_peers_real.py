@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.failover.peers import frr, ridden
-from bench.failover.peers.bfd import Bfd
-from bench.failover.peers.carriers import Carriers
-from bench.failover.peers.mptcp import Mptcp
-from bench.failover.peers.nexthop import Nexthops
-from bench.failover.peers.rows import Row
-from bench.failover.peers.stage import PeerError, Stage, cut, in_turn, place, until
-from bench.failover.peers.streams import Streams
+from bench.studies.failover_peers import frr, session_paths
+from bench.studies.failover_peers.bfd import Bfd
+from bench.studies.failover_peers.carriers import Carriers
+from bench.studies.failover_peers.mptcp import Mptcp
+from bench.studies.failover_peers.nexthop import Nexthops
+from bench.studies.failover_peers.rows import Row
+from bench.studies.failover_peers.stage import PeerError, Stage, cut, in_turn, place, until
+from bench.studies.failover_peers.streams import Streams
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.iproute import IP
@@ -168,7 +168,7 @@ async def test_the_loss_of_a_carrier_is_heard(stage):
 def test_streams_ride_what_the_leaf_says(stage):
     """Of one source port one spine each way; both ends are told apart."""
     fabric = stage.fabric
-    listeners = ridden.Listeners(fabric, 4784)
+    listeners = session_paths.Listeners(fabric, 4784)
     addresses = [fabric.plan.underlay(host, "rail0") for host in ("node0", "node1")]
     for host, address, other in (("node0", *addresses), ("node1", *reversed(addresses))):
         sender = make_socket(fabric.host(host), 2, 2)
@@ -183,9 +183,9 @@ def test_streams_ride_what_the_leaf_says(stage):
         time.sleep(0.01)
     listeners.close()
     assert heard == {
-        ridden.Stream(addresses[0], addresses[1], 49_152, 4784), ridden.Stream(addresses[1], addresses[0], 49_152, 4784)
+        session_paths.Stream(addresses[0], addresses[1], 49_152, 4784), session_paths.Stream(addresses[1], addresses[0], 49_152, 4784)
     }  # fmt: skip
-    found = ridden.coverage(fabric, "any", heard)
+    found = session_paths.coverage(fabric, "any", heard)
     assert (found.sessions, found.paths, found.ridden_paths, found.trunk_ways, found.ridden_trunk_ways) == (1, 8, 2, 16, 4)  # fmt: skip
 
 

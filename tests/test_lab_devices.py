@@ -1,6 +1,6 @@
 """A NIC's device that goes and comes anew is used again, also as the only way; a link that loses large packets alone is left.
 
-In a lab with all services that has half of the machine, where that can be had.
+In a lab with all services that has half of the machine. Where that cannot be had it has all of it, and a test that is left out says why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from quotas import at_half_speed
+from quotas import at_half_speed, why_not_half
 
 from foliot_lab.fabric import capabilities
 from patience import patience
@@ -39,6 +39,8 @@ at_s = 2
 kind = "reload"
 where = "node3.rail0"
 for_s = 4
+[fault.expect] # TCP's fifth time comes 6.2 s after what was lost
+gap_ms = 6_500
 
 [[fault]] # small probes hear nothing of it
 id = "hole"
@@ -47,8 +49,12 @@ kind = "mtu"
 where = "node1.rail0"
 bytes = 1400
 for_s = 8
+[fault.expect] # as promised; the way back takes 7 s on a quick machine
+found_ms = 6_000
+moved_ms = 6_000
+back_s = 15
 
-[[fault]] # the way back from the hole takes 7 s of the 22 on a quick machine
+[[fault]]
 id = "cut"
 at_s = 46
 kind = "bus-cut"
@@ -60,21 +66,25 @@ at_s = 47
 kind = "link-down"
 where = "node3.rail0"
 for_s = 5
+[fault.expect] # nobody hears of it without the bus
+found_ms = inf
 
 [[fault]] # no way for four seconds, then the new device alone
 id = "second"
 at_s = 48
 kind = "link-down"
 where = "node3.rail1"
-[fault.expect] # nobody hears of it without the bus
+[fault.expect] # nor of this; four seconds, and what is expected below
 found_ms = inf
+moved_ms = 7_500
 
-# Half of a machine that is busy with other tests stands still for a second now and then. So each fault has the time of the slowest class.
+# As quick as labs are promised to be, on a busy machine that stands still for two seconds, with one to spare. Gap: where
+# no way lives for four seconds, TCP's fifth time may meet a machine that stands still, and its sixth comes after 12.6 s.
 [expect]
-found_ms = 6_000
-moved_ms = 6_000
+found_ms = 3_500
+moved_ms = 3_500
 gap_ms = 13_000
-back_s = 20
+back_s = 11
 
 [run]
 duration_s = 63
@@ -82,8 +92,8 @@ duration_s = 63
 
 
 @pytest.fixture(scope="module")
-def faults(tmp_path_factory):
-    """What the lab reports of each fault, by id; every outcome was within what the scenario expects, or the lab would not have ended with 0."""
+def report(tmp_path_factory):
+    """What the lab reports; every outcome was within what the scenario expects, or the lab would not have ended with 0."""
     missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
@@ -95,7 +105,13 @@ def faults(tmp_path_factory):
         capture_output=True, text=True, check=False, timeout=patience(300),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return {fault["id"]: fault for fault in json.loads((folder / "report.json").read_text())["faults"]}
+    return json.loads((folder / "report.json").read_text())
+
+
+@pytest.fixture
+def faults(report):
+    """What the lab reports of each fault, by id."""
+    return {fault["id"]: fault for fault in report["faults"]}
 
 
 def test_a_new_device_carries_what_the_old_one_did(faults):
@@ -110,3 +126,10 @@ def test_a_hole_for_large_packets_is_left_and_used_again(faults):
     assert hole["detected_ns"] is not None
     assert hole["moved_ns"] is not None
     assert hole["restored_ns"] > hole["healed_ns"]
+
+
+def test_all_of_it_holds_on_half_of_the_machine(report):
+    """Where half of it is enough, and may be had."""
+    if why := why_not_half():
+        pytest.skip(f"on all of the machine: {why}")
+    assert report["machine"]["speed"] == 0.5

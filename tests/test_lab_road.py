@@ -47,12 +47,14 @@ kind = "drop-one-way"
 where = "node1.rail1"
 for_s = 5
 
-# How long it takes is for benches to say; here the machine may be slow, and busy with other tests.
+# How long it takes is for benches to say. Here the machine may be slow and busy, and stand still for two seconds.
+# Found and moved: that, the second that is promised, and one to spare; not five, as long as a fault lasts. Gap: TCP's
+# fifth time comes after 6.2 s, and may meet a machine that stands still. Back: the probation and the ten that are promised.
 [expect]
-found_ms = inf
-moved_ms = inf
-gap_ms = inf
-back_s = inf
+found_ms = 4_000
+moved_ms = 4_000
+gap_ms = 10_000
+back_s = 11
 
 [run]
 duration_s = 34

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -231,10 +232,17 @@ def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
 
 
 def test_the_central_services_run_as_shipped(machine):
-    """Each under its own instance of the template, with nothing but the network."""
-    machine.run(
-        "bash", "-c", "mkdir /etc/foliot; printf '[bus]\nurl = \"nats://127.0.0.1:4222\"\n' > /etc/foliot/foliot.toml"
-    )
+    """Each under its own instance of the template, with nothing but the network and the credentials that systemd hands over."""
+    machine.foliot("keys", "--keys", _KEYS, "make", "--host", "127.0.0.1")
+    start_nats(machine, "nats-tls", "4223", "--config", f"{_KEYS}/server/server.conf")
+    drop_in = (Path(__file__).parents[1] / "docs/hosts.md").read_text().partition("```ini\n")[2].partition("```")[0]
+    for line in (
+        "mkdir -p /etc/foliot/credentials /etc/systemd/system/foliot@.service.d",
+        f"cp {_KEYS}/services/*/*.creds /etc/foliot/credentials; cp {_KEYS}/ca.pem /etc/foliot",
+        f"printf %s {shlex.quote(drop_in)} > /etc/systemd/system/foliot@.service.d/bus.conf",
+        "printf '[bus]\nurl = \"tls://127.0.0.1:4223\"\n' > /etc/foliot/foliot.toml",
+    ):
+        machine.run("bash", "-c", line)
     machine.run(
         "bash", "-c", "sed s,@PYTHON@,/opt/foliot/bin/python, "
         "/opt/src/services/agent/foliot_agent/install/units/foliot@.service > /etc/systemd/system/foliot@.service"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bench.quiet import __main__ as command
-from bench.quiet import deeds
+from bench.quiet import disturbances
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot.node.addressing import describe
 from foliot_lab.scenario.spec import FabricSpec
@@ -119,11 +119,12 @@ def made_up_lab():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", deeds.KINDS)
+@pytest.mark.parametrize("kind", disturbances.KINDS)
 def test_that_the_same_seed_draws_the_same_disturbance(made_up_lab, kind):
     """In words and times; and the lab's kinds are the simulated fleet's."""
     one, other = (
-        [(act.at_s, act.for_s, act.words) for act in deeds.draw(kind, made_up_lab, random.Random(3))] for _ in "ab"
+        [(timed.at_s, timed.for_s, timed.words) for timed in disturbances.draw(kind, made_up_lab, random.Random(3))]
+        for _ in "ab"
     )
     assert one == other
     assert bool(one) == (kind != "nothing")
@@ -132,16 +133,16 @@ def test_that_the_same_seed_draws_the_same_disturbance(made_up_lab, kind):
 
 def test_that_what_is_begun_is_ended(made_up_lab):
     """A halt is over after its time, and also if the bench is interrupted in the middle of it."""
-    act = deeds.draw("halt-detector", made_up_lab, random.Random(3))[0]
+    timed = disturbances.draw("halt-detector", made_up_lab, random.Random(3))[0]
 
     async def interrupted():
-        task = asyncio.create_task(deeds.do([act._replace(at_s=0.0, for_s=3_600.0)]))
+        task = asyncio.create_task(disturbances.do([timed._replace(at_s=0.0, for_s=3_600.0)]))
         for _ in range(3):  # it begins, sleeps for no time, and injects
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(deeds.do([act._replace(at_s=0.0, for_s=0.0)]))
+    asyncio.run(disturbances.do([timed._replace(at_s=0.0, for_s=0.0)]))
     assert made_up_lab.world.done == [("stop", "detector"), ("resume", "detector")]
     made_up_lab.world.done.clear()
     asyncio.run(interrupted())
@@ -150,9 +151,9 @@ def test_that_what_is_begun_is_ended(made_up_lab):
 
 def test_that_traffic_between_hosts_that_lost_the_other_rail_is_not_expected_to_move():
     """With rail1 lost at either end, what rail0 drops has nowhere to go."""
-    assert deeds.reaches("node0.rail0", {"node2.rail0"}, "node1")
-    assert not deeds.reaches("node0.rail0", {"node1.rail1"}, "node1")
-    assert not deeds.reaches("node0.rail0", {"node0.rail1"}, "node1")
+    assert disturbances.reaches("node0.rail0", {"node2.rail0"}, "node1")
+    assert not disturbances.reaches("node0.rail0", {"node1.rail1"}, "node1")
+    assert not disturbances.reaches("node0.rail0", {"node0.rail1"}, "node1")
 
 
 def test_that_a_false_event_can_be_retold(lives_of_a_blind_node):

@@ -13,7 +13,7 @@ from foliot.node.shard import WHOLE, Shard
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.simulate.fault_storm import FaultStorm, StormSpec
-from foliot_lab.simulate.probe_messages import Telling
+from foliot_lab.simulate.probe_messages import ProbeMessages
 from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 class Central:
     """Detectors and remediators on one bus, in virtual time; agents do at once what they are told."""
 
-    def __init__(self, shards: list[Shard], crowd: SyntheticFleet) -> None:
+    def __init__(self, shards: list[Shard], fleet: SyntheticFleet) -> None:
         silent = {"report_ms": 400.0, "late_silence_s": 2.5, "process_silence_s": 3_600.0}
         self.detectors = [Pipeline(DetectorSettings(**silent), shard) for shard in shards]
         self.remediators = [
@@ -55,11 +55,11 @@ class Central:
         self.now_ns = START
         self.said = Said([], [], [], {})
         for core in self.detectors:
-            for number in range(crowd.nodes):
-                core.observe(crowd.node(number))
+            for number in range(fleet.nodes):
+                core.observe(fleet.node(number))
         for core in self.remediators:
-            for number in range(crowd.nodes):
-                core.observe(crowd.node(number), START)
+            for number in range(fleet.nodes):
+                core.observe(fleet.node(number), START)
             core.hold(1, START)
 
     def advance(self, until_ns: int) -> None:
@@ -113,25 +113,25 @@ def storm(seed: int) -> StormSpec:
 
 def cuts(seed: int) -> list[str]:
     """Borders through some of the storm's faults: of six peers of a lost NIC, the farthest is another shard's; so is the end of a silent path."""
-    crowd = SyntheticFleet(NODES, degree=6)
-    steps = [*FaultStorm(storm(seed), crowd).steps()]
+    fleet = SyntheticFleet(NODES, degree=6)
+    steps = [*FaultStorm(storm(seed), fleet).steps()]
     lost, cut = ([step for step in steps if step.kind == kind] for kind in ("lose", "cut"))
     borders = [step.node + 3 for step in lost[::8]] + [max(step.node, step.peer) for step in cut[::8]]
-    return sorted({crowd.name(border) for border in borders})
+    return sorted({fleet.name(border) for border in borders})
 
 
 def weather(shards: list[Shard], seed: int) -> Central:
-    """A storm over a crowd."""
+    """A storm over a fleet."""
     spec = storm(seed)
-    crowd = SyntheticFleet(NODES, degree=6, report_s=spec.report_s)
-    central, telling = Central(shards, crowd), Telling(crowd)
-    for number in range(crowd.nodes):
-        central.hear(crowd.report(number, START))
+    fleet = SyntheticFleet(NODES, degree=6, report_s=spec.report_s)
+    central, messages = Central(shards, fleet), ProbeMessages(fleet)
+    for number in range(fleet.nodes):
+        central.hear(fleet.report(number, START))
     begin_ns = START + 500_000_000  # all are armed
-    for step in FaultStorm(spec, crowd).steps():
+    for step in FaultStorm(spec, fleet).steps():
         at_ns = begin_ns + round(step.at_s * 1e9)
         central.advance(at_ns)
-        for message in telling.of(step, at_ns):
+        for message in messages.of(step, at_ns):
             central.hear(message)
     return central
 

@@ -109,7 +109,7 @@ class Rounds:
 
     async def _fault_with_victim(self, drawn: Round, result: Result) -> None:
         kind = KINDS[drawn.fault]
-        deed = self._deed(kind, drawn.nic)
+        action = self._action(kind, drawn.nic)
         result.process = drawn.process or await self._leader()
         watch = self._witness.arm(scope(kind, drawn.nic, self._lab.plan).pairs())
         try:
@@ -120,7 +120,7 @@ class Rounds:
             self._event_heard.clear()
             self._command_heard.clear()
             injected_ns = self._lab.time.now_ns()
-            deed.inject()
+            action.inject()
             try:
                 returned_ns = await (early or self._strike_later(drawn, result))
                 moved_ns = await self._seen(watch, injected_ns, "moved_ns", HEALED_WITHIN_S)
@@ -130,7 +130,7 @@ class Rounds:
                 await self._demanded()
             finally:
                 self._command_heard.clear()
-                deed.heal()
+                action.heal()
             if drawn.moment == "restore":
                 returned_ns = await self._strike_in_restoration(drawn, result)
             restored_ns = await self._seen(watch, injected_ns, "restored_ns", HEALED_WITHIN_S)
@@ -242,18 +242,18 @@ class Rounds:
     async def _fresh(self, nic: str, result: Result) -> float:
         """Injects and undoes a lost carrier; returns the duration of the move, in ms."""
         kind = KINDS["carrier"]
-        deed = self._deed(kind, nic)
+        action = self._action(kind, nic)
         watch = self._witness.arm(scope(kind, nic, self._lab.plan).pairs())
         try:
             await self._ways_known(watch)
             self._event_heard.clear()
             injected_ns = self._lab.time.now_ns()
-            deed.inject()
+            action.inject()
             try:
                 moved_ns = await self._seen(watch, injected_ns, "moved_ns", HEALED_WITHIN_S)
                 await self._demanded()
             finally:
-                deed.heal()
+                action.heal()
             await self._seen(watch, injected_ns, "restored_ns", HEALED_WITHIN_S)
             until_ns = self._lab.time.now_ns()
             result.demands.append(Demand(fault="carrier", nic=nic, from_ns=injected_ns, until_ns=until_ns))
@@ -263,7 +263,7 @@ class Rounds:
             self._witness.disarm(watch)
         return round((moved_ns - injected_ns) * 1e-6, 1)
 
-    def _deed(self, kind: FaultKind, nic: str) -> Action:
+    def _action(self, kind: FaultKind, nic: str) -> Action:
         return prepare(
             FaultSpec(at_s=0.0, kind=kind, where=nic), self._lab.scenario.fabric, self._lab.fabric, self._lab.world
         )

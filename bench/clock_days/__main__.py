@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _findings(run: Run, rows: Sequence[Row]) -> dict[str, Any]:
-    """What the file has beside a row for each hour."""
+    """The findings that stand in the file beside a row for each hour."""
     judge = run.judge
     return {
         "verdicts": _plain(verdicts(judge, rows)),

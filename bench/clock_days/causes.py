@@ -1,4 +1,4 @@
-"""What befalls a host at a time, by the plan of a run."""
+"""The upsets of a host at a time, by the plan of a run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Causes:
         return f"load {self.load(at_s):.0%}"
 
     def cause(self, host: int, against: int, at_s: float) -> str:
-        """What a lapse of a host's clock, held against another, comes of."""
+        """The cause of a lapse of a host's clock, held against another."""
         current = self._current(at_s)
         found = [each.kind for each in current if each.host == host]
         found = found or [f"{each.kind}, {name(against)}" for each in current if each.host == against]

@@ -101,7 +101,7 @@ class Recoveries:
             self._open.remove(each)
 
     def close(self) -> None:
-        """Ends the run. What is followed still is told of."""
+        """Ends the run, and tells of the recoveries that it still follows."""
         for each in self._open:
             self._tell(each)
         self._open = []

@@ -1,4 +1,4 @@
-"""What a run comes to: by hour, by regime, by kind of upset, and against its goals."""
+"""The figures of a run: by hour, by regime, by kind of upset, and against its goals."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class World:
             act(upset)
 
     def _schedule(self) -> Iterator[tuple[float, Upset, Callable[[Upset], None]]]:
-        """What is done to clocks, and when."""
+        """The upsets of clocks: the time of each, and the call that makes it."""
         for upset in self.plan.upsets:
             match upset.kind:
                 case "fan":

@@ -61,7 +61,7 @@ class Chain:
         self._ends = [ends]
 
     def window(self, window: Window) -> Said:
-        """What sync says after a window."""
+        """Sync's offset after a window."""
         self._stamps.add(*(self._completed(number, each) for number, each in enumerate((window.forth, window.back))))
         until_ns = window.until_ns + self._shift_ns
         for part in filter(None, self._stamps.close(self._stamps.take(), self._ends, self._kind, self._tilt)):

@@ -1,5 +1,6 @@
 """Simulated recordings of two clocks, whose truth is known: NICs' and kernels' stamps, quick and slow, with queues of heavy tails and processors that sleep.
 
+Kernels' stamps may be in coarse ticks, bursts may come together (incast), and a NIC may be longer one way.
 Queues are exact: bursts arrive by chance, each is served at the link's rate, and a probe waits for what stands there when it comes (Lindley, 1952).
 """
 
@@ -54,6 +55,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     burst_kb: float = 64.0
     pareto: float = 0.0
     """Index of the tail of bursts' lengths, at most 20 times the mean long; 0: exponential."""
+    incast: int = 1
+    """Bursts that come at the same moment, each from a sender of its own."""
 
 
 class Regime(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,12 +69,17 @@ class Regime(msgspec.Struct, frozen=True, kw_only=True):
     noise_ns: float = 4.0
     """Of a stamp, standard deviation."""
     resolution_ns: int = 1
+    """Stamps are whole multiples of this, rounded down."""
     outlier_share: float = 0.0
     """Of transmit stamps, wrong by up to 100 ns."""
     map_ns: float = 0.0
     """Of a reading of CLOCK_REALTIME against CLOCK_MONOTONIC_RAW, standard deviation; between two readings stamps are off in a straight line."""
     forth: Load = Load()
     back: Load = Load()
+    longer_ns: float = 0.0
+    """By how much a probe takes longer out of a's NIC than into it, for good."""
+    told: bool = False
+    """Whether sync is told of that."""
     work: tuple[Work, Work] | None = None
     """Forth and back."""
     asleep: float = 0.0
@@ -83,6 +91,11 @@ class Regime(msgspec.Struct, frozen=True, kw_only=True):
 _NIC = {"kind": "hardware", "resolution_ns": 4, "outlier_share": 0.02, "pairs_hz": 100.0}
 _QUICK = {"kind": "kernel", "noise_ns": 10.0, "map_ns": 5.0, "work": (Work(shape=2.0, mean_ns=40.0, uneven=0.1),) * 2}
 _SLOW = {"kind": "kernel", "noise_ns": 20.0, "map_ns": 25.0, "work": (Work(shape=2.2, mean_ns=1_800.0),) * 2}
+_ASYMMETRIC = {**_NIC, "longer_ns": 300.0}
+_SETTLED = {"pairs_hz": 3.125}
+"""The pace of a stream of a quiet network (`mesh_least_hz` of the probe). Those of the other regimes are of several loaded streams."""
+_ARM_TICK, _HYPER_V_TICK = {"resolution_ns": 40}, {"resolution_ns": 100}
+"""Of a counter of 25 MHz, as Arm's generic timer may have (1 to 50 MHz, by Arm's guide), and of Hyper-V's reference time (its functional specification)."""
 _STEADY = Crystal(wander_ppb=0.1, swing_ppb=0.0)
 REGIMES = tuple(
     msgspec.convert({**base, "name": name, **more}, Regime)
@@ -92,12 +105,21 @@ REGIMES = tuple(
         ("NIC, 80 %", _NIC, {"forth": Load(share=0.8), "back": Load(share=0.8)}),
         ("NIC, 80 %, Pareto", _NIC, {"forth": Load(share=0.8, pareto=1.5), "back": Load(share=0.8, pareto=1.5)}),
         ("NIC, 90 % one way", _NIC, {"forth": Load(share=0.9)}),
+        ("NIC, incast", _NIC, {"forth": Load(share=0.6, incast=32)}),
+        ("NIC, 3.125 a second", _NIC, _SETTLED),
+        ("NIC, 300 ns longer one way", _ASYMMETRIC, {}),
+        ("NIC, 300 ns longer, told", _ASYMMETRIC, {"told": True}),
         ("quick kernel, idle", _QUICK, {}),
+        ("quick kernel, 3.125 a second", _QUICK, _SETTLED),
+        ("quick kernel, ticks of 40 ns", _QUICK, _ARM_TICK),
         ("quick kernel, asleep", _QUICK, {"asleep": 0.9}),
         ("quick kernel, 1 Gb/s 60 %", _QUICK, {"forth": Load(share=0.6, gbps=1.0), "back": Load(share=0.6, gbps=1.0)}),
         ("quick kernel, 1 Gb/s Pareto", _QUICK, {"forth": Load(share=0.6, gbps=1.0, pareto=1.5), "back": Load(share=0.6, gbps=1.0, pareto=1.5)}),
+        ("quick kernel, 1 Gb/s incast", _QUICK, {"forth": Load(share=0.6, gbps=1.0, incast=32)}),
         ("quick kernel, 80 % one way", _QUICK, {"forth": Load(share=0.8, gbps=1.0)}),
         ("slow kernel, idle", _SLOW, {}),
+        ("slow kernel, 3.125 a second", _SLOW, _SETTLED),
+        ("slow kernel, ticks of 100 ns", _SLOW, _HYPER_V_TICK),
         ("slow kernel, one clock", _SLOW, {"crystal": Crystal(drift_ppb=0.0, wander_ppb=0.0, swing_ppb=0.0), "map_ns": 0.0}),
         ("slow kernel, exact map", _SLOW, {"map_ns": 0.0}),
         ("slow kernel, steady clocks", _SLOW, {"crystal": _STEADY}),
@@ -158,7 +180,8 @@ def _courses(clocks: Oscillators, seconds: float) -> list[Callable[[Times], Time
 def _mapped(noise_ns: float, seconds: float, random: np.random.Generator) -> Callable[[Times], Floats]:
     """By how much stamps made at true times are off, as readings of the two system clocks were."""
     at_ns = np.arange(0, int((seconds + 8) * SECOND_NS), _MAP_NS, dtype=np.float64)
-    off = random.normal(0, noise_ns, len(at_ns)) if noise_ns else np.zeros(len(at_ns))
+    # Drawn without noise too: a regime that differs in nothing else then has the same queues.
+    off = random.normal(0, 1, len(at_ns)) * noise_ns
 
     def wrong(true_ns: Times) -> Floats:
         found: Floats = np.interp(true_ns.astype(np.float64), at_ns, off)
@@ -176,7 +199,7 @@ def _direction(
     sent_ns = np.rint(np.concatenate((first, first + _PAIR_GAP_NS))).astype(np.int64)
     sent_ns.sort()
     load = (regime.forth, regime.back)[number]
-    took = np.full(len(sent_ns), _FLOOR_NS) + _waits(load, sent_ns, seconds, random)
+    took = np.full(len(sent_ns), _FLOOR_NS + (regime.longer_ns, 0.0)[number]) + _waits(load, sent_ns, seconds, random)
     if regime.work is not None:
         work = regime.work[number]
         slots = np.exp(random.normal(0, work.uneven, int(seconds / _SLOT_S) + 2))
@@ -209,9 +232,9 @@ def _waits(load: Load, at_ns: Times, seconds: float, random: np.random.Generator
     mean_ns = load.burst_kb * 8_000 / load.gbps
     slots = random.beta(load.share * _STEADINESS, (1 - load.share) * _STEADINESS, int(seconds / _SLOT_S) + 2)
     slots = np.minimum(slots, _MOST_LOAD)
-    counts = random.poisson(slots * _SLOT_S * SECOND_NS / mean_ns)
+    counts = random.poisson(slots * _SLOT_S * SECOND_NS / mean_ns / load.incast)
     begins = np.repeat(np.arange(len(slots)) * _SLOT_S * SECOND_NS, counts)
-    came_ns = np.sort(begins + random.random(len(begins)) * _SLOT_S * SECOND_NS)
+    came_ns = np.sort(begins + random.random(len(begins)) * _SLOT_S * SECOND_NS).repeat(load.incast)
     length = _bursts(load, len(came_ns), random) * mean_ns
     # Work that has come less time that has passed; what stands there is how far that is above its least so far.
     behind = length.cumsum()

@@ -91,11 +91,11 @@ def replay(
     if every[-1].number - every[0].number < settle:
         raise BadRecordingError(f"{recording.name} has no window after the {settle} in which tools may settle")
     origin_ns, truth = every[0].since_ns, recording.truth
-    known = truth is not None and len(truth.at_ns) > 1
-    minimum: Tool = MinimumFilter() if truth is None or not known else GuidedMinimumFilter(truth.at)
+    course = truth.at if truth is not None and len(truth.at_ns) > 1 else None
+    minimum: Tool = MinimumFilter() if course is None else GuidedMinimumFilter(course)
     foliot = [(each, Chain(origin_ns, window_ns, kind, each.settings)) for each in variants]
     rows: list[Row] = []
-    others: dict[str, Tool] = {MINIMUM: minimum, CHRONY: ChronyModel(origin_ns)}
+    others: dict[str, Tool] = {MINIMUM: minimum, CHRONY: ChronyModel(origin_ns, course)}
     for window in every:
         said: dict[str, Said] = {}
         for variant, chain in foliot:

@@ -87,12 +87,18 @@ class ChronyModel:
 
     An exchange is a probe and the next one back. Of those whose round trip is among the least tenth, the median of each sixteen is a sample. A line
     through up to 64 samples, weighed by their round trips, is the offset; the oldest samples go until the residuals' signs change as often as by chance.
+
+    Parameters:
+        origin_ns: any time near the first one, by a's clock.
+        course: the true offset at times by a's clock, for clocks that run apart. chrony steers its own, so that no drift passes for a round trip. Here the
+            course takes its place, within each exchange alone.
     """
 
-    def __init__(self, origin_ns: int) -> None:
+    def __init__(self, origin_ns: int, course: Callable[[NDArray[np.int64]], Floats] | None = None) -> None:
         self._origin_ns = origin_ns
+        self._course = course
         self._base: int | None = None
-        self._trips: deque[int] = deque(maxlen=_REMEMBERED)
+        self._trips: deque[float] = deque(maxlen=_REMEMBERED)
         self._waiting: list[tuple[float, float, float]] = []
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=_MOST_SAMPLES)
 
@@ -114,12 +120,16 @@ class ChronyModel:
         # Of several probes answered by one, the last.
         there &= np.append(place[1:] != place[:-1], True)
         ahead, behind = forth.delay_ns[there], back.delay_ns[place[there]]
+        left_ns, heard_ns = forth.transmit_ns[there], back.receive_ns[place[there]]
+        trips: NDArray[np.float64] = (ahead + behind).astype(np.float64)
+        if self._course is not None:
+            trips += self._course(heard_ns) - self._course(left_ns)
         if self._base is None:
             self._base = int(ahead.min())
         offset = ((ahead - self._base) - (behind + self._base)) / 2
         # An offset of two clocks that run apart is of the middle of its exchange.
-        at_s = ((forth.transmit_ns[there] - self._origin_ns) + (back.receive_ns[place[there]] - self._origin_ns)) / 2e9
-        for at, wrong, trip in zip(at_s.tolist(), offset.tolist(), (ahead + behind).tolist(), strict=True):
+        at_s = ((left_ns - self._origin_ns) + (heard_ns - self._origin_ns)) / 2e9
+        for at, wrong, trip in zip(at_s.tolist(), offset.tolist(), trips.tolist(), strict=True):
             self._trips.append(trip)
             if trip > np.quantile(self._trips, _QUANTILE):
                 continue

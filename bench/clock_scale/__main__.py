@@ -75,9 +75,9 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace, nics: int, shards: int, folder: Path) -> None:
         self._arguments = arguments
         self._nics = nics
-        self._crowd = SyntheticFleet(nics)
+        self._fleet = SyntheticFleet(nics)
         self._borders = [nics * number // shards for number in range(shards + 1)]
-        self._starts = tuple(self._crowd.name(border) for border in self._borders[1:-1])
+        self._starts = tuple(self._fleet.name(border) for border in self._borders[1:-1])
         self._folder = folder
         self._url = f"nats://127.0.0.1:{arguments.port}"
         self._supervisor = Supervisor()
@@ -133,7 +133,7 @@ class Bench:
         for subject, handler in ((TAKEN, took), (CLOSED, closed), (READY, ready), (FITS.all, fits)):
             await client.subscribe(subject, cb=handler)
         for number in np.unique(np.linspace(0, self._nics - 1, _ASKED).astype(int)).tolist():
-            await self._bus.subscribe(CLOCK, self._on_clock, self._crowd.name(number))
+            await self._bus.subscribe(CLOCK, self._on_clock, self._fleet.name(number))
 
     async def _on_clock(self, state: ClockState, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
         self._states[state.clock] = state
@@ -158,20 +158,20 @@ class Bench:
     async def _serve_shard(self, number: int) -> None:
         first, last = self._borders[number : number + 2]
         async with self._process(number, first=first, last=last) as job:
-            throng = job.throng()
+            clocks = job.clocks()
             for window in range(self.windows):
                 self._window = window
                 with self._measured("nats: stamps"):
-                    await self._play(throng, first, last)
-                throng.next()
+                    await self._play(clocks, first, last)
+                clocks.next()
 
-    async def _play(self, throng: LargeFleet, first: int, last: int) -> None:
+    async def _play(self, clocks: LargeFleet, first: int, last: int) -> None:
         """Publishes the stamps of a shard's window, no faster than they are read."""
         self._taken, sent = 0, 0
         self._closed.clear()
         client = self._bus._client  # noqa: SLF001 - the batches are encoded already
         for begin in range(first, last, TELL_EVERY):
-            for name, data in throng.batches(begin, min(begin + TELL_EVERY, last)):
+            for name, data in clocks.batches(begin, min(begin + TELL_EVERY, last)):
                 await client.publish(STAMPS.subject(name), data)
                 sent += 1
             await client.flush()
@@ -182,7 +182,7 @@ class Bench:
         await self._close("shard")
 
     async def _serve_leader(self) -> dict[str, float]:
-        throng = Job(url="", nodes=self._nics, streams=self._arguments.streams, shards=ShardSettings()).throng()
+        clocks = Job(url="", nodes=self._nics, streams=self._arguments.streams, shards=ShardSettings()).clocks()
         client = self._bus._client  # noqa: SLF001 - as above
         async with self._process(0):
             for window in range(self.windows):
@@ -194,8 +194,8 @@ class Bench:
                         await client.publish(subject, data)
                     await self._close("leader")
                 if window < self.windows - 1:
-                    throng.next()
-        return self._errors(throng)
+                    clocks.next()
+        return self._errors(clocks)
 
     async def _close(self, who: str) -> None:
         async with asyncio.timeout(_PATIENCE_S):
@@ -218,14 +218,14 @@ class Bench:
         windows[self._window].append((cost_s, count))
 
     def _rows(self) -> list[Row]:
-        throng = Job(url="", nodes=self._nics, streams=self._arguments.streams, shards=ShardSettings()).throng()
+        clocks = Job(url="", nodes=self._nics, streams=self._arguments.streams, shards=ShardSettings()).clocks()
         rows = []
         for stage, windows in self._stages.items():
             sums = np.array([np.sum(shards, axis=0) for shards in windows[self._arguments.settle :]])
             rows.append(
                 Row(
                     nics=self._nics,
-                    pairs=throng.pairs,
+                    pairs=clocks.pairs,
                     stage=stage,
                     cpu_s_per_window=round(float(np.median(sums[:, 0])), 4),
                     bytes_per_window=int(np.median(sums[:, 1])),
@@ -235,19 +235,19 @@ class Bench:
             )
         return rows
 
-    def _errors(self, throng: LargeFleet) -> dict[str, float]:
+    def _errors(self, clocks: LargeFleet) -> dict[str, float]:
         """The errors of the clocks asked for, a third of a window after the last window's end.
 
         They are against the reference or, without one, against the first of these clocks.
         """
         numbers = np.array([int(name.removeprefix("node")) for name in sorted(self._states)])
         late_ns = WINDOW_NS * 4 / 3
-        local_ns = throng.local_ns(numbers, np.full(len(numbers), late_ns)).tolist()
-        said = [self._states[self._crowd.name(n)].reference_ns(at) for n, at in zip(numbers, local_ns, strict=True)]
+        local_ns = clocks.local_ns(numbers, np.full(len(numbers), late_ns)).tolist()
+        said = [self._states[self._fleet.name(n)].reference_ns(at) for n, at in zip(numbers, local_ns, strict=True)]
         # As floats, times since 1970 are good to 256 ns.
         apart = np.array([each - said[0] for each in said], np.float64)
         wrong = np.abs(apart - np.median(apart))
-        bounds = [self._states[self._crowd.name(n)].bound_at_ns(at) for n, at in zip(numbers, local_ns, strict=True)]
+        bounds = [self._states[self._fleet.name(n)].bound_at_ns(at) for n, at in zip(numbers, local_ns, strict=True)]
         statuses = [state.status for state in self._states.values()]
         return {
             "clocks": len(numbers),

@@ -48,7 +48,7 @@ class Job(msgspec.Struct, kw_only=True):
     last: int = 0
     """The shard's nodes, from one up to another; 0: it is the leader."""
 
-    def throng(self) -> LargeFleet:
+    def clocks(self) -> LargeFleet:
         """The fleet, which is the same in every process."""
         return LargeFleet(SyntheticFleet(self.nodes), streams=self.streams)
 
@@ -134,10 +134,10 @@ class MeasuredGatherer(ShardFitter):
 
 async def serve_shard(job: Job, bus: Bus) -> None:
     """Serves a shard until the process is ended."""
-    throng, crowd = job.throng(), SyntheticFleet(job.nodes)
+    clocks, fleet = job.clocks(), SyntheticFleet(job.nodes)
     roster, shard = Admission(), job.shards.shard()
-    for number in throng.partners(job.first, job.last):
-        roster.learn(crowd.name(number), crowd.node(number))
+    for number in clocks.partners(job.first, job.last):
+        roster.learn(fleet.name(number), fleet.node(number))
     gatherer = MeasuredGatherer(
         bus, BusClock(), SyncSettings(), shard=shard, admission=roster, following=ClockListener(bus), holder="bench"
     )
@@ -161,15 +161,15 @@ async def serve_shard(job: Job, bus: Bus) -> None:
 
     gatherer._fitter.fit, gatherer._close = measured_fit, measured_close  # type: ignore[method-assign,assignment]  # noqa: SLF001
     for number in range(job.first, job.last):
-        await gatherer.on_node(crowd.name(number), crowd.node(number))
+        await gatherer.on_node(fleet.name(number), fleet.node(number))
     await work(gatherer, gatherer.listening.wait(), bus)
 
 
 async def serve_leader(job: Job, bus: Bus) -> None:
     """Serves the leader until the process is ended."""
-    crowd, census = SyntheticFleet(job.nodes), ClockCensus({})
+    fleet, census = SyntheticFleet(job.nodes), ClockCensus({})
     for number in range(job.nodes):
-        census.learn(crowd.name(number), crowd.node(number))
+        census.learn(fleet.name(number), fleet.node(number))
     roles = [shard.role("sync") for shard in job.shards.all()]
     leader = Leader(
         bus, BusClock(), SyncSettings(), shards=roles, census=census, following=ClockListener(bus), holder="bench"

@@ -22,15 +22,15 @@ import msgspec
 from bench import place
 from bench.document import Document
 from bench.failover import account
-from bench.failover.peers import frr
-from bench.failover.peers import rows as peer_rows
-from bench.failover.peers.__main__ import MAKERS
-from bench.failover.peers.foliot import Foliot
-from bench.failover.peers.stage import VARIANTS as PEER_VARIANTS
-from bench.failover.peers.stage import Stage, in_turn
+from bench.failover.report import CALM, Taken, ms, rows, series, table
 from bench.failover.runs import Runner
-from bench.failover.told import CALM, Taken, ms, rows, series, table
 from bench.failover.variants import CONTROL, MAIN, VARIANTS, Victim
+from bench.studies.failover_peers import frr
+from bench.studies.failover_peers import rows as peer_rows
+from bench.studies.failover_peers.__main__ import MAKERS
+from bench.studies.failover_peers.foliot import Foliot
+from bench.studies.failover_peers.stage import VARIANTS as PEER_VARIANTS
+from bench.studies.failover_peers.stage import Stage, in_turn
 from foliot_lab.measure.wire_witness import Witness
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import GLOO_TIMEOUT_S, FabricSpec, Scenario, TrainSpec, WorkloadSpec

@@ -28,7 +28,7 @@ import msgspec
 
 from bench import place
 from bench.document import HEAD, Document, joined, keep
-from bench.quiet import cores, deeds, lab
+from bench.quiet import cores, disturbances, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.simulate.disturbances import KINDS
@@ -84,9 +84,9 @@ def main() -> int:
             asyncio.run(_in_lab(arguments, taken))
         if "cores" in arguments.where:
             _on_cores(arguments, taken)
-    except NotReadyError as error:
+    except NotReadyError as error:  # It has begun, so this is no lack of the machine's
         sys.stderr.write(f"{error}\n")
-        return place.CANNOT
+        return 1
     _finish(taken, arguments, document.head(), [_part(arguments, taken)])
     return 0
 
@@ -105,7 +105,7 @@ async def _in_lab(arguments: argparse.Namespace, taken: Taken) -> None:
     """Runs trials and silences in turn, so that both are done in the time allowed."""
     trials, silent = _counts("lab", arguments)
     deadline_s = time.monotonic() + arguments.within_s
-    kinds = [kind for kind in arguments.only if kind in deeds.KINDS]
+    kinds = [kind for kind in arguments.only if kind in disturbances.KINDS]
     async with lab.Trials.ready(arguments.hosts, arguments.folder) as bench:
         for number in range(max(trials, silent)):
             seed = arguments.first + number

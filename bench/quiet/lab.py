@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.fresh import FRESH
-from bench.quiet.deeds import DISTURBED_S, KINDS, do, draw, lost, reaches
+from bench.quiet.disturbances import DISTURBED_S, KINDS, do, draw, lost, reaches
 from bench.quiet.rows import Row, SilenceRow
 from foliot_lab.faults.actions import prepare
 from foliot_lab.measure.bus_recorder import Collector
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from bench.quiet.deeds import Act
+    from bench.quiet.disturbances import TimedAction
     from foliot_lab.measure.bus_recorder import Heard
     from foliot_lab.scenario.spec import FaultKind
     from foliot_schemas import Event
@@ -55,7 +55,7 @@ class _Course(NamedTuple):
     what: str
     seed: int
     began_ns: int
-    acts: Sequence[Act]
+    actions: Sequence[TimedAction]
     idle: float
 
 
@@ -94,13 +94,13 @@ class Trials:
         """A trial without a path fault, of the kind whose turn the seed has."""
         what = kinds[seed % len(kinds)]
         chance = random.Random(f"{seed}/{what}")
-        acts = draw(what, self._lab, chance)
+        actions = draw(what, self._lab, chance)
         began_ns, before = self._lab.time.now_ns(), CpuTimes.read()
-        await asyncio.gather(do(acts), asyncio.sleep(DISTURBED_S))
+        await asyncio.gather(do(actions), asyncio.sleep(DISTURBED_S))
         idle = before.idle_share(CpuTimes.read())
         await asyncio.sleep(_AFTERMATH_S)
         await self._rest()
-        return Row(**self._harm(_Course(what, seed, began_ns, acts, idle)))
+        return Row(**self._harm(_Course(what, seed, began_ns, actions, idle)))
 
     async def silence(self, seed: int, kinds: Sequence[str] = KINDS) -> SilenceRow:
         """A trial with a NIC that drops everything, from a moment of the disturbance on."""
@@ -108,8 +108,8 @@ class Trials:
         chance = random.Random(f"{seed}/{what}/silence")
         plan = self._lab.plan
         kind, nic = chance.choice(_SILENT), f"{chance.choice(plan.hosts)}.{chance.choice(plan.rails)}"
-        acts = draw(what, self._lab, chance, spare_rail=rail_of(nic))
-        gone = lost(acts)
+        actions = draw(what, self._lab, chance, spare_rail=rail_of(nic))
+        gone = lost(actions)
         if node_of(nic) in {node_of(each) for each in gone}:  # No traffic of that host would have a way
             nic = f"{next(host for host in plan.hosts if host != node_of(nic))}.{rail_of(nic)}"
         pairs = [
@@ -117,20 +117,20 @@ class Trials:
             for pair in scope(kind, nic, plan).pairs()
             if all(reaches(nic, gone, end.node) for end in (pair.source, pair.destination))
         ]
-        deed = prepare(
+        action = prepare(
             FaultSpec(at_s=0.0, kind=kind, where=nic), self._lab.scenario.fabric, self._lab.fabric, self._lab.world
         )
         began_ns, before = self._lab.time.now_ns(), CpuTimes.read()
         watch = self._witness.arm(pairs)
-        disturbing = asyncio.create_task(do(acts))
+        disturbing = asyncio.create_task(do(actions))
         try:
             await asyncio.sleep(_BEFORE_S + chance.uniform(0.0, 0.4) * DISTURBED_S)
             injected_ns = self._lab.time.now_ns()
-            deed.inject()
+            action.inject()
             try:
                 moved_ns = await self._moved(watch, injected_ns)
             finally:
-                deed.heal()
+                action.heal()
         finally:
             await disturbing
             self._witness.disarm(watch)
@@ -145,7 +145,7 @@ class Trials:
         ]
         explaining = Span(fault_id="silence", since_ns=injected_ns, until_ns=self._lab.time.now_ns(), scope=own)
         return SilenceRow(
-            **self._harm(_Course(what, seed, began_ns, acts, idle), explaining),
+            **self._harm(_Course(what, seed, began_ns, actions, idle), explaining),
             fault=f"{kind} {nic}",
             detect_ms=_since(min(found, default=None), injected_ns),
             moved_ms=_since(moved_ns, injected_ns),
@@ -170,7 +170,7 @@ class Trials:
         began_ns, now_ns, plan = course.began_ns, self._lab.time.now_ns(), self._lab.plan
         gone = [
             Span(fault_id=nic, since_ns=began_ns, until_ns=now_ns, scope=scope("link-down", nic, plan))
-            for nic in lost(course.acts)
+            for nic in lost(course.actions)
         ]
         collector = self._collector
         events = [heard for heard in collector.events if heard.at_ns >= began_ns and is_trouble(heard.message)]
@@ -187,7 +187,7 @@ class Trials:
         return {
             "what": course.what, "where": "lab", "seed": course.seed, "idle_cpu": round(course.idle, 3),
             "events_false": len(found.stray_events), "commands_false": len(false), "moves_false": moves,
-            "detail": "; ".join(act.words for act in course.acts), "told": tuple(map(_told, found.stray_events[:_TOLD])),
+            "detail": "; ".join(timed.words for timed in course.actions), "told": tuple(map(_told, found.stray_events[:_TOLD])),
         }  # fmt: skip
 
     def _in_force(self) -> dict[str, tuple[Any, ...]]:

@@ -21,7 +21,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: Where
     seed: int
     idle_cpu: float | None = None
-    """Idle share of the processors; None in virtual time, where it is not known."""
+    """Idle share of this machine's processors; None in virtual time, which it does not change."""
     events_false: int = 0
     commands_false: int = 0
     moves_false: int = 0

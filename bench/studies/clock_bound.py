@@ -126,7 +126,7 @@ def deviations(crystal: Crystal, variance: float, count: int, settle: int, ahead
 
 
 def cells(regime: Regime, seeds: Sequence[int], seconds: float, settle: int) -> list[Cell]:
-    """What a regime allows."""
+    """The least errors that a regime allows, of a window's middle and of now."""
     every = [_seen(simulate(regime, seconds, seed)) for seed in seeds]
     variance = window_variance(np.concatenate([each.lowest for each in every]))
     count = max(len(each.wrong) for each in every)

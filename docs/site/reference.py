@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,7 +24,7 @@ from foliot_gateway.http import api
 from foliot_gateway.rpc.descriptors import FILES, PACKAGE
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
+from foliot_gateway.subscription import Hub
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import docstrings
@@ -76,7 +77,8 @@ def settings() -> str:
         structs = _structs_below(kind)
         schemas = msgspec.json.schema_components([kind], ref_template="#{name}")[1]
         parts += [f"## [{section}]", _first(kind)]
-        parts.append(_fields(schemas[kind.__name__], docstrings.of_struct(kind)))
+        described = [docstrings.of_struct(each) for each in getattr(kind, "kinds", (kind,))]
+        parts.append(_fields(schemas[kind.__name__], ChainMap(*described)))
         for name, below in structs.items():
             parts += [f"### {name}", _first(below), _fields(schemas[name], docstrings.of_struct(below))]
     return _page(parts)

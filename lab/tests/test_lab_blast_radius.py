@@ -142,6 +142,17 @@ def test_events_are_explained_from_the_injection_to_the_end_of_the_recovery():
     assert len(found.stray_events) == 2
 
 
+def test_the_end_of_an_explained_trouble_is_explained_however_late_it_comes():
+    """A NIC that lost packets is sound again when enough of them have passed. A new trouble that late is stray."""
+    lossy = event("nic", "node3.rail0", state="lossy", id="lossy", fault="loss")
+    sound = event("nic", "node3.rail0", state="sound", id="sound", fault="loss", cause="lossy")
+    again = event("nic", "node3.rail0", state="lossy", id="again", fault="again", cause="lossy")
+    late_s = 40 + RECOVERY_NS / SECOND + 30
+    found = sort([(11, lossy), (late_s, sound), (late_s, again)])
+    assert [heard.message.id for heard in found.events["f1"]] == ["lossy", "sound"]
+    assert [heard.message.id for heard in found.stray_events] == ["again"]
+
+
 def test_a_late_return_belongs_to_the_recovery():
     """If the witness saw traffic come back later than the usual recovery, what came until then is explained."""
     restored_ns = 300 * SECOND

@@ -7,6 +7,8 @@ import json
 import msgspec
 from made_runs import SEEN, command, event, report, scenario
 
+from foliot.runtime import loop_steps
+from foliot_lab.measure.host_latency import Steps
 from foliot_lab.report.conclusion import conclude, lines
 
 
@@ -40,3 +42,24 @@ def test_the_machine_is_told_with_its_quota():
     made, conclusion = conclude(msgspec.structs.replace(made, machine=machine), scenario(), {"f1": SEEN})
     last = list(lines(made, conclusion))[-1]
     assert last.startswith("machine: 40% idle of the 50% of it that the lab may use, 10% stolen; a sleeper is woken")
+
+
+def test_the_long_steps_of_all_loops_are_told():
+    """The services' own work beside what they waited for, and whose the longest were; the report has the histograms."""
+    loops = {}
+    for name, took_and_own_ms in (("node0/probe", [(0.5, 0.4), (30, 2)]), ("sync", [(0.5, 0.5), (12, 11), (40, 1)])):
+        steps = loop_steps.Steps.kept()
+        for took_ms, own_ms in took_and_own_ms:
+            steps.add(round(took_ms * 1e6), round(own_ms * 1e6))
+        loops[name] = Steps.of(steps.counted())
+    made = report(scenario())
+    made, conclusion = conclude(
+        msgspec.structs.replace(made, machine=msgspec.structs.replace(made.machine, loops=loops)),
+        scenario(), {"f1": SEEN},
+    )  # fmt: skip
+    last = list(lines(made, conclusion))[-1]
+    assert last.startswith("loops: 3 of 5 steps took 10 ms or more, at most 4")
+    assert " ms (sync); 1 by their own work, at most 1" in last
+    written = json.loads(made.json())["machine"]["loops"]["sync"]
+    assert written["by_bound_ms"] == {"1": 1, "20": 1, "50": 1}
+    assert written["own_by_bound_ms"] == {"1": 1, "2": 1, "20": 1}

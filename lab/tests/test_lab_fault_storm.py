@@ -67,8 +67,8 @@ def test_a_front_that_does_not_fit_is_refused():
 
 def test_everybody_knows_ten_others_and_is_known_by_them():
     """Each node lists its own neighbours alone as peers."""
-    crowd = SyntheticFleet(100)
-    nodes = {node.name: node for node in map(crowd.node, range(100))}
+    fleet = SyntheticFleet(100)
+    nodes = {node.name: node for node in map(fleet.node, range(100))}
     for node in nodes.values():
         assert len(node.peers) == 10
         assert all(node.talks_to(nodes[peer]) and nodes[peer].talks_to(node) for peer in node.peers)
@@ -87,10 +87,10 @@ def test_a_healthy_node_hears_all_its_paths():
 
 def test_a_lost_nic_is_heard_on_none_of_its_paths():
     """Neither by its peers nor, what they send to it, by its own node."""
-    crowd = SyntheticFleet(100)
-    crowd.lose("node000007.rail1", NOW)
+    fleet = SyntheticFleet(100)
+    fleet.lose("node000007.rail1", NOW)
     for number, count in ((7, 40), (8, 4), (20, 0)):
-        batch = crowd.report(number, NOW + 1_000_000_000)
+        batch = fleet.report(number, NOW + 1_000_000_000)
         rows = batch.rows()
         unheard = rows[(rows["witness"] == Witness.DESTINATION) & (rows["received"] == 0)]
         assert len(unheard) == count
@@ -100,13 +100,13 @@ def test_a_lost_nic_is_heard_on_none_of_its_paths():
 
 def test_ports_count_what_was_lost():
     """As a kernel does: carriers lost and found since the device was made."""
-    crowd = SyntheticFleet(100)
+    fleet = SyntheticFleet(100)
     nic = f"node000007.{RAILS[0]}"
-    before = crowd.port(7, RAILS[0], NOW, change=False)
-    crowd.lose(nic, NOW)
-    lost = crowd.port(7, RAILS[0], NOW, change=True)
-    crowd.lost.pop(nic)
-    back = crowd.port(7, RAILS[0], NOW, change=True)
+    before = fleet.port(7, RAILS[0], NOW, change=False)
+    fleet.lose(nic, NOW)
+    lost = fleet.port(7, RAILS[0], NOW, change=True)
+    fleet.lost.pop(nic)
+    back = fleet.port(7, RAILS[0], NOW, change=True)
     assert [port.carrier for port in (before, lost, back)] == [True, False, True]
     assert [port.carrier_down_count for port in (before, lost, back)] == [0, 1, 1]
     assert [port.carrier_up_count for port in (before, lost, back)] == [1, 1, 2]

@@ -29,6 +29,7 @@ def test_a_real_sampler_samples():
     sampler.stop()
     machine = sampler.machine()
     assert machine.scheduler_lateness_ms.p99 >= machine.scheduler_lateness_ms.p50 > 0
+    assert machine.fixed_work_s is None
     assert 0 <= machine.idle_cpu <= 1
     assert 0 <= machine.stolen_cpu <= 1 - machine.idle_cpu
 

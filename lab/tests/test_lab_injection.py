@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ class Recorder:
         return lambda *arguments: self.done.append((name, *arguments))
 
 
-def deed_of(fabric: Fabric | None, **keys: object) -> Action:
-    """The deed of a fault in the fabric of this file."""
+def action_of(fabric: Fabric | None, **keys: object) -> Action:
+    """The action of a fault in the fabric of this file."""
     return prepare(FaultSpec(at_s=0, **keys), SPEC, fabric, Recorder())
 
 
@@ -65,12 +66,16 @@ def routes(fabric: Fabric) -> dict[str, str]:
     return {name: output(fabric.namespace(name), IP, "route") for name in fabric.plan.ports}
 
 
-def come_back(fabric: Fabric, before: dict[str, str]) -> bool:
-    """Whether all routes are as they were, soon: that a carrier is back, the kernel tells the other end in its own time."""
+def changed(fabric: Fabric, before: dict[str, str]) -> dict[str, str]:
+    """Of hosts and routers whose routes are not soon as they were, what changed: the kernel tells of a carrier in its own time."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while routes(fabric) != before and time.monotonic() < deadline_s:
+    while (now := routes(fabric)) != before and time.monotonic() < deadline_s:
         time.sleep(0.02)
-    return routes(fabric) == before
+    return {
+        name: "\n".join(unified_diff(before[name].splitlines(), now[name].splitlines(), lineterm="", n=0))
+        for name in before
+        if now[name] != before[name]
+    }
 
 
 def arrived_before(sink: socket.socket, marker: bytes) -> int:
@@ -88,15 +93,15 @@ def exchange(one: socket.socket, other: socket.socket) -> None:
         assert sink.recv(64) == b"hello"
 
 
-def lost(one: socket.socket, other: socket.socket, deed: Action, sent: int) -> tuple[int, int]:
+def lost(one: socket.socket, other: socket.socket, action: Action, sent: int) -> tuple[int, int]:
     """The numbers of datagrams, out of so many each way, that the fault swallows: from one to other, and back."""
     exchange(one, other)
-    deed.inject()
+    action.inject()
     for source, sink in ((one, other), (other, one)):
         for _ in range(sent):
             source.sendto(b"x", sink.getsockname())
     time.sleep(_ON_THE_WAY_S)
-    deed.heal()
+    action.heal()
     swallowed = []
     for source, sink in ((one, other), (other, one)):
         source.sendto(b"marker", sink.getsockname())
@@ -126,26 +131,29 @@ def next_carrier(messages: socket.socket, index: int) -> bool:
 def test_a_cut_link_is_seen_by_its_near_end_and_comes_back(fabric, where):
     """The near end of a cut link hears that its carrier is gone, then that it is back, and all routes are as before."""
     before, link = routes(fabric), fabric.plan.links[where]
-    deed = deed_of(fabric, kind="link-down", where=where)
+    action = action_of(fabric, kind="link-down", where=where)
     with link_messages(fabric, link.near.owner) as messages:
-        deed.inject()
+        action.inject()
         assert next_carrier(messages, link.near.index) is False
         assert routes(fabric)[link.near.owner].count("linkdown") > 0
-        deed.heal()
+        action.heal()
         assert next_carrier(messages, link.near.index) is True
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
 
 
 @pytest.mark.net
 def test_a_cut_nic_hears_nothing_until_it_is_healed(fabric):
     """Packets to a host without carrier are lost for good, and later packets flow again."""
-    deed, index = deed_of(fabric, kind="link-down", where="node0.rail0"), fabric.plan.links["node0.rail0"].near.index
+    action, index = (
+        action_of(fabric, kind="link-down", where="node0.rail0"),
+        fabric.plan.links["node0.rail0"].near.index,
+    )
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other, link_messages(fabric, "node0") as messages:
         exchange(one, other)
-        deed.inject()
+        action.inject()
         assert next_carrier(messages, index) is False
         other.sendto(b"into the black hole", one.getsockname())
-        deed.heal()
+        action.heal()
         assert next_carrier(messages, index) is True
         exchange(one, other)
 
@@ -154,26 +162,26 @@ def test_a_cut_nic_hears_nothing_until_it_is_healed(fabric):
 def test_an_administrators_down_gives_the_route_back(fabric):
     """A NIC set down on its host loses the host's route, which comes back with it."""
     before = routes(fabric)
-    deed = deed_of(fabric, kind="admin-down", where="node1.rail1")
-    deed.inject()
+    action = action_of(fabric, kind="admin-down", where="node1.rail1")
+    action.inject()
     assert "dev rail1" not in routes(fabric)["node1"]
-    deed.heal()
-    assert come_back(fabric, before)
+    action.heal()
+    assert changed(fabric, before) == {}
 
 
 @pytest.mark.net
 def test_a_one_way_drop_at_a_nic_drops_what_the_nic_sends_and_nothing_else(fabric):
     """All datagrams from the host vanish without an error; all to it arrive."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        deed = deed_of(fabric, kind="drop-one-way", where="node0.rail0")
-        assert lost(one, other, deed, 100) == (100, 0)
+        action = action_of(fabric, kind="drop-one-way", where="node0.rail0")
+        assert lost(one, other, action, 100) == (100, 0)
 
 
 @pytest.mark.net
 def test_a_drop_drops_both_ways(fabric):
     """All datagrams from the host and to it vanish."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        assert lost(one, other, deed_of(fabric, kind="drop", where="node0.rail0"), 100) == (100, 100)
+        assert lost(one, other, action_of(fabric, kind="drop", where="node0.rail0"), 100) == (100, 100)
 
 
 @pytest.mark.net
@@ -188,15 +196,15 @@ def test_a_one_way_drop_in_the_fabric_drops_what_goes_up(fabric):
     assert spine is not None
     where = f"rail0.leaf0-{spine.partition('.')[2]}"
     with bound(fabric, "node0", port) as one, bound(fabric, "node3", port) as other:
-        assert lost(one, other, deed_of(fabric, kind="drop-one-way", where=where), 50) == (50, 0)
-        assert lost(one, other, deed_of(fabric, kind="drop", where=where), 50) == (50, 50)
+        assert lost(one, other, action_of(fabric, kind="drop-one-way", where=where), 50) == (50, 0)
+        assert lost(one, other, action_of(fabric, kind="drop", where=where), 50) == (50, 50)
 
 
 @pytest.mark.net
 def test_a_loss_takes_about_its_share(fabric):
     """Of 2,000 datagrams each way through a loss of 0.2, between 280 and 520 are lost: 6.7 sigma to either side."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        for swallowed in lost(one, other, deed_of(fabric, kind="loss", where="node0.rail0", share=0.2), 2000):
+        for swallowed in lost(one, other, action_of(fabric, kind="loss", where="node0.rail0", share=0.2), 2000):
             assert 280 < swallowed < 520
 
 
@@ -204,7 +212,7 @@ def test_a_loss_takes_about_its_share(fabric):
 def test_a_loss_one_way_takes_its_share_of_what_the_nic_sends_and_nothing_else(fabric):
     """Likewise."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        forth, back = lost(one, other, deed_of(fabric, kind="loss-one-way", where="node0.rail0", share=0.2), 2000)
+        forth, back = lost(one, other, action_of(fabric, kind="loss-one-way", where="node0.rail0", share=0.2), 2000)
     assert 280 < forth < 520
     assert back == 0
 
@@ -223,14 +231,14 @@ def test_a_rate_holds_in_both_directions_and_is_given_back(fabric):
         }
 
     before = rates()
-    deed = deed_of(fabric, kind="rate", where="node2.rail1", mbps=12.5)
-    deed.inject()
+    action = action_of(fabric, kind="rate", where="node2.rail1", mbps=12.5)
+    action.inject()
     during = rates()
     assert {place: rate for place, rate in during.items() if rate != before[place]} == {
         (link.near.owner, link.near.device): 12.5,
         (link.far.owner, link.far.device): 12.5,
     }
-    deed.heal()
+    action.heal()
     assert rates() == before
 
 
@@ -250,15 +258,15 @@ def test_a_link_with_an_mtu_hole_passes_small_packets_and_drops_large_ones(fabri
     )  # fmt: skip
     if where == "fabric link":
         where = f"rail0.leaf0-{fabric.spine('node0', 'node3', 'rail0', port, port).partition('.')[2]}"
-    deed = deed_of(fabric, kind="mtu", where=where, bytes=1400)
+    action = action_of(fabric, kind="mtu", where=where, bytes=1400)
     with bound(fabric, "node0", port) as one, bound(fabric, "node3", port) as other:
         exchange(one, other)
-        deed.inject()
+        action.inject()
         for source, sink in ((one, other), (other, one)):
             for size in (1401, 1500, 1400):
                 source.sendto(of_size(size), sink.getsockname())
             assert len(sink.recv(2000)) == 1400 - 28, "the first that comes is the last that was sent"
-        deed.heal()
+        action.heal()
         for source, sink in ((one, other), (other, one)):
             source.sendto(of_size(1500), sink.getsockname())
             assert len(sink.recv(2000)) == 1500 - 28
@@ -269,7 +277,7 @@ def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
     """Small ones go on passing; large ones fall silent both ways with the fault and flow again after it."""
     ends = {End(node, "rail0"): fabric.plan.underlay(node, "rail0") for node in ("node0", "node3")}
     both = [Pair(*ends), Pair(*reversed(ends))]
-    deed, lab = deed_of(fabric, kind="mtu", where="node0.rail0", bytes=1400), LabTime.starting_now()
+    action, lab = action_of(fabric, kind="mtu", where="node0.rail0", bytes=1400), LabTime.starting_now()
     with Witness(ends, {end.node: fabric.host(end.node) for end in ends}, lab) as witness:
         small, large = witness.arm(both), witness.arm(both, full_size=True)
 
@@ -285,13 +293,13 @@ def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
 
         wait_for(lambda: come(small, 0) and come(large, 0))
         injected_ns = lab.now_ns()
-        deed.inject()
+        action.inject()
         wait_for(lambda: all((each.sent_ns > injected_ns).sum() >= 20 for each in witness.look(large).values()))
         wait_for(lambda: come(small, lab.now_ns() - 20_000_000))
         told = judge(witness.look(large), injected_ns), judge(witness.look(small), injected_ns)
         assert [each.interrupted for each in told] == [2, 0]
         healed_ns = lab.now_ns()
-        deed.heal()
+        action.heal()
         wait_for(lambda: come(large, healed_ns))
 
 
@@ -314,9 +322,9 @@ def test_a_stream_stands_still_in_an_mtu_hole_and_a_word_passes(fabric):
         one.settimeout(PATIENCE_S)
         one.connect(listener.getsockname())
         other, _ = listener.accept()
-        deed = deed_of(fabric, kind="mtu", where="node0.rail0", bytes=1400)
+        action = action_of(fabric, kind="mtu", where="node0.rail0", bytes=1400)
         with other:
-            deed.inject()
+            action.inject()
             one.sendall(b"a word")
             other.settimeout(PATIENCE_S)
             assert other.recv(64) == b"a word"
@@ -324,7 +332,7 @@ def test_a_stream_stands_still_in_an_mtu_hole_and_a_word_passes(fabric):
             sent = one.send(bytes(100_000))
             assert sent > 1500
             assert received(other, sent) < sent
-            deed.heal()
+            action.heal()
             other.settimeout(PATIENCE_S)
             assert other.recv(65536)
 
@@ -344,20 +352,20 @@ def test_a_device_goes_and_comes_as_with_a_driver_that_is_reloaded(fabric):
     before, link = routes(fabric), fabric.plan.links["node1.rail1"]
     ports = (link.near, link.far)
     were = [settings_of(fabric, port.owner, port.device) for port in ports]
-    deed = deed_of(fabric, kind="reload", where="node1.rail1", for_s=1.0)
+    action = action_of(fabric, kind="reload", where="node1.rail1", for_s=1.0)
     for _ in range(2):
         index = fabric.index(link.near)
         with link_messages(fabric, "node1") as messages:
-            deed.inject()
+            action.inject()
             assert "rail1" not in output(fabric.host("node1"), IP, "-br", "link")
             assert "rail1" not in routes(fabric)["node1"]
-            deed.before_heal()
+            action.before_heal()
             assert fabric.index(link.near) not in {index, link.far.index}
             assert next_carrier(messages, fabric.index(link.near)) is False
-            deed.heal()
+            action.heal()
             while not next_carrier(messages, fabric.index(link.near)):
                 pass
-        assert come_back(fabric, before)
+        assert changed(fabric, before) == {}
         assert [settings_of(fabric, port.owner, port.device) for port in ports] == were
     with bound(fabric, "node1") as one, bound(fabric, "node3") as other:
         exchange(one, other)
@@ -368,18 +376,18 @@ def test_a_new_device_can_be_done_to_what_the_old_one_could(fabric):
     """Faults that came ready before the device went know the new one."""
     link = fabric.plan.links["node1.rail1"]
     admin, rate = (
-        deed_of(fabric, kind="admin-down", where="node1.rail1"),
-        deed_of(fabric, kind="rate", where="node1.rail1", mbps=12.5),
+        action_of(fabric, kind="admin-down", where="node1.rail1"),
+        action_of(fabric, kind="rate", where="node1.rail1", mbps=12.5),
     )
-    absence = deed_of(fabric, kind="reload", where="node1.rail1")
+    absence = action_of(fabric, kind="reload", where="node1.rail1")
     before = routes(fabric)
     absence.inject()
     absence.heal()
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
     admin.inject()
     assert "dev rail1" not in routes(fabric)["node1"]
     admin.heal()
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
     rate.inject()
     queues = json.loads(output(fabric.host("node1"), TC, "-j", "qdisc", "show", "dev", link.near.device))
     assert [queue["options"]["rate"] * 8e-6 for queue in queues if queue["kind"] == "tbf"] == [12.5]
@@ -398,10 +406,10 @@ def test_a_new_device_gets_its_routes_though_somebody_was_first(fabric, monkeypa
         run_batch(namespace, tool, lines)
 
     monkeypatch.setattr("foliot_lab.fabric.fabric.run_batch", run)
-    deed = deed_of(fabric, kind="reload", where="node1.rail1")
-    deed.inject()
-    deed.heal()
-    assert come_back(fabric, before)
+    action = action_of(fabric, kind="reload", where="node1.rail1")
+    action.inject()
+    action.heal()
+    assert changed(fabric, before) == {}
 
 
 @pytest.mark.net
@@ -437,7 +445,7 @@ async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
     assert routes(fabric) != before
     running.cancel()
     await asyncio.wait([running])
-    assert come_back(fabric, before)
+    assert changed(fabric, before) == {}
     after = {name: sorted(output(fabric.namespace(name), TC, "qdisc").splitlines()) for name in fabric.plan.ports}
     assert after == queues
     filters = output(fabric.namespace("rail0.leaf0"), TC, "filter", "show", "dev", "node1", "ingress")
@@ -462,10 +470,10 @@ async def test_a_timeline_on_a_real_fabric_leaves_it_as_it_was(fabric):
 def test_what_is_not_a_wire_is_done_by_the_world(keys, injected, healed):
     """Processes, clocks and the bus are reached through the world, and let go of where that makes sense."""
     world = Recorder()
-    deed = prepare(FaultSpec(at_s=0, **keys), SPEC, None, world)
-    deed.inject()
+    action = prepare(FaultSpec(at_s=0, **keys), SPEC, None, world)
+    action.inject()
     assert world.done == [injected]
-    deed.heal()
+    action.heal()
     assert world.done[1:] == ([] if healed is None else [healed])
 
 

@@ -104,7 +104,7 @@ DONE, UNASKED, ALREADY = ("done", False), ("done", True), ("already", True)
 
 
 @pytest.mark.parametrize(
-    ("deeds", "words"),
+    ("actions", "words"),
     [
         ((UNASKED,), "reroute: 1 by itself\n"),
         ((UNASKED, UNASKED), "reroute: 2 by themselves\n"),
@@ -114,11 +114,11 @@ DONE, UNASKED, ALREADY = ("done", False), ("done", True), ("already", True)
         ((("refused", True),), "reroute: 1 refused; why not\n"),
     ],
 )
-async def test_nodes_that_act_unasked_are_counted_in_proper_words(deeds, words, until):
+async def test_nodes_that_act_unasked_are_counted_in_proper_words(actions, words, until):
     """The outcomes of one fault make one line, which counts a node's own act only if it moved something."""
     out = io.StringIO()
     narrator = Narrator(LabTime.starting_now(), Truth({}), out)
-    for number, (status, armed) in enumerate(deeds):
+    for number, (status, armed) in enumerate(actions):
         node = f"node{number}"
         narrator.hear(
             Outcome(

@@ -160,7 +160,7 @@ def test_partitions_and_restarts_are_done_and_undone():
             return lambda *arguments: done.append((name, *arguments))
 
     for kind, where in (("partition", "node0|bus"), ("restart", "detector")):
-        deed = prepare(FaultSpec(at_s=0.0, kind=kind, where=where, for_s=None), SPEC, None, World())
-        deed.inject()
-        deed.heal()
+        action = prepare(FaultSpec(at_s=0.0, kind=kind, where=where, for_s=None), SPEC, None, World())
+        action.inject()
+        action.heal()
     assert done == [("part", "node0|bus"), ("join", "node0|bus"), ("terminate", "detector")]

@@ -91,8 +91,8 @@ async def test_a_lab_that_stands_still_does_the_rest_later(monkeypatch):
 async def test_a_fault_that_ends_in_two_steps_has_both(monkeypatch, for_s, steps):
     """First what comes before its healing, then that; one that lasts to the end is healed in one."""
     done = []
-    deed = Action(*(lambda step=step: done.append(step) for step in ("inject", "heal", "before")))
-    monkeypatch.setattr(injection, "prepare", lambda *_: deed)
+    action = Action(*(lambda step=step: done.append(step) for step in ("inject", "heal", "before")))
+    monkeypatch.setattr(injection, "prepare", lambda *_: action)
     scenario = Scenario(
         faults=(FaultSpec(id="f1", at_s=1, kind="reload", where="node0.rail0", for_s=for_s),), duration_s=100.0
     )

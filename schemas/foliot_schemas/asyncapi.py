@@ -14,6 +14,7 @@ import msgspec
 
 from foliot_schemas import docstrings, event_kinds, orders, subjects
 from foliot_schemas.codec import decode
+from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
 from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayRow, StampBatch, StampRow
@@ -102,7 +103,7 @@ def document(golden: Mapping[str, bytes]) -> dict[str, Any]:
             "messages": {
                 message.__name__: _message(message, golden[_tag(message)], kept=message in kept) for message in messages
             },
-            "schemas": _with_kinds(payloads((*messages, *orders.BUILT_IN))),
+            "schemas": _with_orders(_with_kinds(payloads((*messages, *orders.BUILT_IN)))),
             "securitySchemes": _SECURITY,
         },
         "x-jetstream": _jetstream(),
@@ -250,6 +251,16 @@ def _with_kinds(schemas: dict[str, Any]) -> dict[str, Any]:
     event = schemas[Event.__name__]
     event["description"] += f"\n\n{_kinds()}"
     event["properties"]["kind"]["examples"] = [kind.name for kind in event_kinds.BUILT_IN]
+    return schemas
+
+
+def _with_orders(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas, with the types of order that an action can have. Those of extensions stay open."""
+    verbs = [orders.verb_of(order) for order in orders.BUILT_IN]
+    own = [{"$ref": f"#/components/schemas/{order.__name__}"} for order in orders.BUILT_IN]
+    other = {"type": "object", "properties": {"verb": {"type": "string", "not": {"enum": verbs}}}}
+    for message, field in ((Command, "action"), (Outcome, "action"), (Outcome, "undo_action")):
+        schemas[message.__name__]["properties"][field]["oneOf"] = [*own, other]
     return schemas
 
 

@@ -24,7 +24,8 @@ Verb = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=_VERB)]
 Order: TypeAlias = msgspec.Struct
 """Any registered type of order."""
 Action = Annotated[dict[Word, Any], msgspec.Meta(max_length=64)]
-"""An order on the wire: its fields by name, and its verb as `verb`."""
+"""An order on the wire: its fields by name, and its verb as `verb`. The type is open, because a reader need
+not know the verb. The AsyncAPI document names the orders of Foliot's own verbs."""
 
 _TAG_FIELD = "verb"
 _DEEPEST = 8

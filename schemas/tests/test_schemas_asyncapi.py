@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foliot_schemas import orders
 from foliot_schemas.asyncapi import document, golden_files
 from foliot_schemas.subjects import BUCKETS, CHANNELS
 from patience import patience
@@ -58,6 +59,17 @@ def test_a_field_that_names_a_unit_says_it(whole):
     assert age["description"] == "Reference minus local time at `as_of_ns`. In ns."
 
 
+@pytest.mark.parametrize("field", ["Command.action", "Outcome.action", "Outcome.undo_action"])
+def test_an_action_is_an_order_of_foliot_s_or_of_another_verb(whole, field):
+    """The types that there are, and beside them whatever an extension registers."""
+    schemas = whole["components"]["schemas"]
+    message, _, name = field.partition(".")
+    *own, other = schemas[message]["properties"][name]["oneOf"]
+
+    assert own == [{"$ref": f"#/components/schemas/{order.__name__}"} for order in orders.BUILT_IN]
+    assert other["properties"]["verb"]["not"]["enum"] == [orders.verb_of(order) for order in orders.BUILT_IN]
+
+
 def run_parser(path):
     """The messages of AsyncAPI's own parser about a file, and its exit status."""
     if not (CHECK / "node_modules" / ".done").exists():
@@ -77,9 +89,15 @@ def test_the_official_parser_has_nothing_to_say_against_it():
     [
         (lambda it: it["channels"]["event"]["messages"].update(Event={"$ref": "#/components/messages/Evnt"}), "Evnt"),
         (lambda it: it["components"]["messages"]["Event"]["examples"][0]["payload"].pop("who"), "who"),
+        (
+            lambda it: it["components"]["messages"]["Command"]["examples"][0]["payload"].update(
+                action={"verb": "reroute", "away": "rail0"}
+            ),
+            "away",
+        ),
         (lambda it: it.update(asyncapi="3.0.0"), "latest version"),
     ],
-    ids=["dangling reference", "example that does not fit", "old version"],
+    ids=["dangling reference", "example that does not fit", "order that does not fit", "old version"],
 )
 def test_the_check_finds_what_is_wrong(tmp_path, damage, complaint):
     """The parser is really asked, and also hints make it fail."""

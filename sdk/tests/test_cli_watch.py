@@ -14,7 +14,7 @@ import nats
 import pytest
 
 from foliot.bus.client import Bus
-from foliot.text.messages import sentence
+from foliot.text.messages import one_line
 from foliot_schemas import Command, Event, NodePaths, Outcome, Rejected, encode
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME, PATHS, REJECTED
 from patience import patience
@@ -192,8 +192,8 @@ def test_an_order_of_another_verb_is_told_by_its_fields():
         id="o", command="c", verb="mark", node="node3", status="done", started_ns=1_000_000, confirmed_ns=3_000_000,
         expected=1, action=action,
     )  # fmt: skip
-    assert sentence(command) == "node3 is told to mark (rail rail0, sizes (2))"
-    assert sentence(done) == "node3 mark: done (rail rail0, sizes (2)), confirmed after 2 ms"
+    assert one_line(command) == "node3 is told to mark (rail rail0, sizes (2))"
+    assert one_line(done) == "node3 mark: done (rail rail0, sizes (2)), confirmed after 2 ms"
 
 
 async def test_the_newest_of_one_subject_are_found_below_many_others(bus, watch):

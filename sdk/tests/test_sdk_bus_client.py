@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from foliot.bus import key_value
 from foliot.bus.client import Bus
+from foliot.bus.retry import BUS_ERRORS
 from foliot_schemas import ClockState, Event, NodePaths, Rejected
 from foliot_schemas.subjects import CLOCK, CLOCKS, EVENT, PATHS, REJECTED
 from patience import patience
@@ -129,6 +131,19 @@ async def test_who_asked_is_told_that_the_bus_is_away_and_back_but_not_of_its_ow
     away.clear()
     await bus.close()
     assert not away.is_set()
+
+
+async def test_a_connection_ends_in_peace_where_its_server_has_gone(nats_server):
+    """With a request for the server that nobody can send any more."""
+    bus = await Bus.connect(nats_server.settings, "service")
+    away = asyncio.Event()
+    bus.when_away(away.set)
+    await nats_server.kill()
+    async with asyncio.timeout(patience(20)):
+        await away.wait()
+    with contextlib.suppress(*BUS_ERRORS):
+        await asyncio.wait_for(bus.get(PATHS, "node1"), 0.6)
+    await bus.close()
 
 
 async def test_a_broken_message_is_rejected_aloud_and_the_next_one_is_read(buses):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paged import SECOND, local, state
 
 from foliot.clock import ClockUnknown
-from foliot.clock.page import ADDED, ADDED_AT, CHECKSUM, SLOT, SLOT_SIZE, SLOTS, WRITTEN, Page
+from foliot.clock.page import ADDED, ADDED_AT, ADDED_END, CHECKSUM, SLOT, SLOT_SIZE, SLOTS, Page
 from foliot.clock.writer import PageWriter
 from patience import patience
 
@@ -102,7 +102,7 @@ def test_what_was_added_to_another_slot_is_not_read(place, writer, reader):
     writer.write(said, local())
     slot = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
     stale = ADDED.pack(1, 36, 35, 0, 0, 9, 99.0, 99.0, 0)
-    writer._memory[slot + ADDED_AT : slot + WRITTEN] = stale + CHECKSUM.pack(zlib.crc32(stale))
+    writer._memory[slot + ADDED_AT : slot + ADDED_END] = stale + CHECKSUM.pack(zlib.crc32(stale))
 
     assert reader.read().state == msgspec.structs.replace(said, **NOT_ADDED)
 

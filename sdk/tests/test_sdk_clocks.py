@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foliot.clock import BusClock, HostClock
-from foliot.clock.injected_skew import Skew, SkewSpec, write_step
+from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot_schemas import ClockState
 
 START = 1_000_000_000_000
@@ -76,11 +76,12 @@ def test_wander_is_a_random_walk_that_the_seed_repeats():
 
 def test_a_step_is_seen_at_the_next_reading(tmp_path):
     """The lab rewrites a file; every process that maps it sees the step."""
-    path = str(tmp_path / "step")
-    write_step(path, 0)
-    skew = Skew(SkewSpec(start_raw_ns=START, offset_ns=7, step_file=path))
+    path = tmp_path / "step"
+    path.write_bytes(bytes(8))
+    skew = Skew(SkewSpec(start_raw_ns=START, offset_ns=7, step_file=str(path)))
     before = skew.offset_ns(START)
-    write_step(path, 5_000_000)
+    with path.open("r+b") as file:
+        file.write((5_000_000).to_bytes(8, "little", signed=True))
 
     assert (before, skew.offset_ns(START)) == (7, 5_000_007)
 

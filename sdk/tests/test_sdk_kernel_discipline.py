@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from foliot.clock.kernel_discipline import KernelUtc, Timex, ask, kernel_utc, read_utc, utc_error_ns
+from foliot.clock.kernel_discipline import KernelUtc, Timex, ask, kernel_utc, read_utc
 from foliot_schemas import StampBatch
 
 SECOND = 10**9
@@ -61,7 +61,7 @@ def test_the_kernel_is_asked_and_not_told():
     assert 0 <= asked.maxerror <= 16_000_000
     assert asked.tolerance > 0  # in scaled ppm
     assert asked.tick == pytest.approx(10_000, rel=0.1)  # in microseconds, by 100 a second
-    assert (utc_error_ns() == -1) == bool(asked.status & STA_UNSYNC)
+    assert (kernel_utc().utc_error_ns == -1) == bool(asked.status & STA_UNSYNC)
 
 
 def tai_offset_s():

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from foliot.bus.observer import Heard
-from foliot.cli.message_lines import in_json, in_words
-from foliot.text.messages import duration, sentence
+from foliot.cli.message_lines import in_json, in_text
+from foliot.text.messages import duration, one_line
 from foliot_schemas import DelayBatch, Event, Outcome, decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS
 
@@ -42,7 +42,7 @@ def golden(tag):
 @pytest.mark.parametrize("tag", sorted(SAYS))
 def test_a_message_is_one_sentence(tag):
     """With the numbers that a person wants at a glance, in fitting units."""
-    assert sentence(decode(golden(tag), KINDS[tag])) == SAYS[tag]
+    assert one_line(decode(golden(tag), KINDS[tag])) == SAYS[tag]
 
 
 @pytest.mark.parametrize("tag", sorted(KINDS))
@@ -50,7 +50,7 @@ def test_every_message_has_words_and_json(tag):
     """None of the contract is forgotten."""
     heard = Heard("foliot.v1.x", golden(tag), {}, ARRIVED_NS)
 
-    assert sentence(decode(heard.data, KINDS[tag])) in in_words(heard)
+    assert one_line(decode(heard.data, KINDS[tag])) in in_text(heard)
     assert json.loads(in_json(heard))["message"]["type"] == tag
 
 
@@ -60,7 +60,7 @@ def test_an_event_of_a_kind_to_come_is_told_all_the_same():
         id="e", kind="refusal", who="node3", state="postponed", at_ns=0, since_ns=0, policy="budget", confidence=0.5
     )
 
-    assert sentence(event) == "refusal postponed: node3: budget, confidence 0.5"
+    assert one_line(event) == "refusal postponed: node3: budget, confidence 0.5"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_was_so_already_does_not_read_like_a_move(status, armed, words):
     """Also where the node looked unasked: nothing was left to do."""
     outcome = decode(golden("outcome.v1"), Outcome)
 
-    assert sentence(msgspec.structs.replace(outcome, status=status, armed=armed)) == (
+    assert one_line(msgspec.structs.replace(outcome, status=status, armed=armed)) == (
         SAYS["outcome.v1"].replace("reroute: done", f"reroute: {words}")
     )
 
@@ -85,7 +85,7 @@ def test_evidence_has_clock_times_and_lengths_of_time_instead_of_nanoseconds():
     at_ns = 1_790_000_000_123_000_000
 
     def said(**evidence):
-        return sentence(
+        return one_line(
             Event(id="e", kind="flap", who="n.r", state="up", at_ns=at_ns, since_ns=at_ns, evidence=evidence)
         )
 
@@ -116,7 +116,7 @@ def test_a_batch_whose_columns_do_not_fit_is_unreadable():
     broken = msgspec.structs.replace(decode(golden("delay.v1"), DelayBatch), paths=())
     heard = Heard("foliot.v1.observation.delay.node3", encode(broken), {}, ARRIVED_NS)
 
-    assert "cannot be read: not a delay.v1: a row names a path that the batch does not have" in in_words(heard)
+    assert "cannot be read: not a delay.v1: a row names a path that the batch does not have" in in_text(heard)
     assert json.loads(in_json(heard))["unreadable"]
 
 
@@ -125,9 +125,9 @@ def test_trouble_and_its_end_have_colours_on_a_terminal():
     down = Heard("foliot.v1.event.flap.node3_2erail0", golden("event.v1"), {}, ARRIVED_NS)
     up = msgspec.structs.replace(decode(down.data, Event), state="up")
 
-    assert "\x1b[31mnode3.rail0 lost" in in_words(down, colour=True)
-    assert "\x1b[32mnode3.rail0 has" in in_words(down._replace(data=encode(up)), colour=True)
-    assert "\x1b" not in in_words(down)
+    assert "\x1b[31mnode3.rail0 lost" in in_text(down, colour=True)
+    assert "\x1b[32mnode3.rail0 has" in in_text(down._replace(data=encode(up)), colour=True)
+    assert "\x1b" not in in_text(down)
 
 
 @pytest.mark.parametrize(

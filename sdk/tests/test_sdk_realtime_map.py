@@ -33,9 +33,28 @@ class Disciplined:
         return self.raw_ns if clock == self.CLOCK_MONOTONIC_RAW else int(self.realtime_ns(self.raw_ns))
 
 
-def errors_ns(monkeypatch, distance, ticks=100):
+class Slow(Disciplined):
+    """A slow machine's: a look takes 400 ns and some more, before and after what it shows. One in 17 is interrupted, most for less than a microsecond."""
+
+    def __init__(self, distance):
+        super().__init__(distance)
+        self._random = np.random.default_rng(2)
+
+    def clock_gettime_ns(self, clock):
+        """As of `time`."""
+        self._pass()
+        shown_ns = self.raw_ns if clock == self.CLOCK_MONOTONIC_RAW else int(self.realtime_ns(self.raw_ns))
+        self._pass()
+        return shown_ns
+
+    def _pass(self):
+        busy = self._random.random() < 0.03
+        self.raw_ns += int(200 + self._random.exponential(20) + busy * self._random.pareto(1.5) * 400)
+
+
+def errors_ns(monkeypatch, distance, ticks=100, kind=Disciplined):
     """By how much stamps are wrong that are read at ticks, after they were mapped."""
-    clocks = Disciplined(distance)
+    clocks = kind(distance)
     monkeypatch.setattr(realtime_map, "time", clocks)
     kept, draw, found = realtime_map.RealtimeMap(), np.random.default_rng(1), []
     for tick in range(1, ticks):
@@ -88,6 +107,25 @@ def test_a_leap_second_while_few_stamps_come(monkeypatch, step_s):
         clocks.raw_ns = 10**12 + at_ms * MILLISECOND
         raw_ns = np.array([clocks.raw_ns - 5 * MILLISECOND])
         assert np.abs(kept.realtime_to_raw(clocks.realtime_ns(raw_ns)) - raw_ns).max() <= 10
+
+
+def slews(ns):
+    """Each second the rate is another one, by some 20 ppm."""
+    random = np.random.default_rng(3)
+    at_ns = np.arange(22) * 1e9 + random.uniform(0, TICK, 22)
+    return np.interp(ns, at_ns, np.cumsum(random.normal(0, 20e-6 * 1e9, 22)))
+
+
+@pytest.mark.parametrize(
+    ("distance", "most"),
+    [(lambda ns: ns * 5e-6, 0), (slews, 0.04), (lambda ns: np.where(ns > 1_010 * MILLISECOND, -15e6, 0), 0.002)],
+)
+def test_readings_average_out_their_noise(monkeypatch, distance, most):
+    """The quickest of five tries alone made 10 % of stamps wrong by 13 ns and more. Only ticks where the rate changes or the clock is set do worse."""
+    wrong = errors_ns(monkeypatch, distance, 500, Slow)
+
+    assert np.percentile(wrong, 90) <= 10
+    assert np.mean(wrong > 30) <= most
 
 
 def test_stamps_that_waited_for_long_are_right(monkeypatch):

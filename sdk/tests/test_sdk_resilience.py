@@ -147,10 +147,10 @@ async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_s
 
 async def test_a_watch_that_begins_while_the_bus_is_slow_waits_for_it(nats_server, monkeypatch, until):
     """A server may stand still for longer than a request waits: its disk is busy, or its machine. A service that gave up would begin all anew."""
-    settled, told = connection.settle, []
+    flush, told = connection.flush, []
 
     async def then_the_server_stands_still(of):
-        await settled(of)
+        await flush(of)
         nats_server.process.send_signal(signal.SIGSTOP)
 
     async def tell(key, message):
@@ -159,7 +159,7 @@ async def test_a_watch_that_begins_while_the_bus_is_slow_waits_for_it(nats_serve
     one, other = [await Bus.connect(nats_server.settings, name) for name in ("one", "other")]
     paths = NodePaths(node="node1", lease_revision=1)
     await one.put(PATHS, "node1", paths)
-    monkeypatch.setattr(connection, "settle", then_the_server_stands_still)
+    monkeypatch.setattr(connection, "flush", then_the_server_stands_still)
     with capture_logs() as logs, monkeypatch.context() as hasty:
         hasty.setattr(other._stream, "_timeout", 0.05)
         beginning = asyncio.ensure_future(other.watch(PATHS, tell))

@@ -102,6 +102,14 @@ class Fleet:
         """The events of kind flap about a NIC, oldest first."""
         return [event for event in reversed(self.get("events?kind=flap&limit=1000")) if event["who"] == nic]
 
+    def records(self) -> dict[tuple[str, ...], Any]:
+        """All events and commands that the gateway has; what two nodes did by themselves for one fault are two."""
+        return {
+            (what, each["id"], each.get("node", "")): each
+            for what in ("events", "commands")
+            for each in self.get(f"{what}?limit=10000")
+        }
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Waits, generously, until something is so."""
         deadline_s = time.monotonic() + _DEADLINE_S

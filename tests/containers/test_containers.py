@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from compose_fleet import NODES, RAILS
@@ -12,6 +13,8 @@ pytestmark = pytest.mark.containers
 
 WAYS = 2 * (len(NODES) - 1)
 """Of a NIC when all is well: from and to every other node."""
+UNTOUCHED_S = 30.0
+"""Fifteen windows of the clocks' stamps, in whose ends all probes have the most to do."""
 
 
 def test_the_fleet_comes_up_and_every_node_finds_its_rails(fleet):
@@ -26,6 +29,15 @@ def test_the_fleet_comes_up_and_every_node_finds_its_rails(fleet):
         nic["address"].startswith({"rail0": "10.46.0.", "rail1": "10.47.0."}[nic["rail"]]) for nic in told.values()
     )
     fleet.execute("node3", "ping", "-c", "3", "-I", "10.200.0.4", "10.200.0.1")
+
+
+def test_an_untouched_fleet_says_nothing_and_gets_no_command(fleet):
+    """For a while, once every pair has its ways; whoever takes a stall of the machine for a fault does so within seconds."""
+    for nic in (f"{node}.{rail}" for node in NODES for rail in RAILS):
+        fleet.until(lambda nic=nic: fleet.nic(nic)["state"] == "up" and fleet.ways(nic) == WAYS, f"{nic} is in use")
+    before = fleet.records()
+    time.sleep(UNTOUCHED_S)
+    assert [each for key, each in fleet.records().items() if key not in before] == []
 
 
 def test_the_gateway_has_its_page(fleet):

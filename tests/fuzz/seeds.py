@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from targets import KINDS
 
 from foliot_agent.control.restart_cache import Remembered
-from foliot_probe.core.packet import MAGIC, Probe
+from foliot_probe.core.packet import MAGIC, ProbePacket
 from foliot_schemas import (
     DelayBatch,
     DelayRow,
@@ -103,7 +103,7 @@ def _datagrams() -> list[bytes]:
 
 
 def _probes() -> list[bytes]:
-    packets = np.zeros(4, Probe)
+    packets = np.zeros(4, ProbePacket)
     packets["magic"], packets["kind"], packets["interval_us"] = MAGIC, 1, 40_000
     packets["session"], packets["sequence"] = [7, 8, 7, 8], [0, 0, 1, 1]
     packets["peer_session"], packets["heard"] = [5, 6, 5, 6], [0, 0, 1, 1]

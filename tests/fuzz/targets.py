@@ -32,7 +32,7 @@ from foliot_gateway.state.store import Store
 from foliot_lab.scenario.reading import ScenarioError, parse_scenario
 from foliot_probe.core.measure.sessions import Sessions
 from foliot_probe.core.measure.silence import SilenceWatch
-from foliot_probe.core.packet import IN_USE, Probe, is_probe
+from foliot_probe.core.packet import IN_USE, ProbePacket, is_probe
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
@@ -145,8 +145,8 @@ def datagrams(data: bytes) -> None:
 
 def probes(data: bytes) -> None:
     """Packets that come to a probe's socket, several at once, of two peers."""
-    size = Probe.itemsize
-    heard = np.frombuffer(data.ljust(-(-max(len(data), 1) // size) * size, b"\0"), Probe)[:8]
+    size = ProbePacket.itemsize
+    heard = np.frombuffer(data.ljust(-(-max(len(data), 1) // size) * size, b"\0"), ProbePacket)[:8]
     lengths = np.full(len(heard), size, np.uint32)
     lengths[-1] = len(data) - size * (len(heard) - 1) if len(data) <= 8 * size else size
     sane = is_probe(heard, lengths)

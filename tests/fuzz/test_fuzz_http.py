@@ -11,7 +11,7 @@ from litestar.testing import TestClient
 from foliot_gateway.http import api
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
+from foliot_gateway.subscription import Hub
 from foliot_schemas import Event
 
 SOME = settings(

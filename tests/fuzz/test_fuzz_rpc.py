@@ -15,7 +15,7 @@ from foliot_gateway.rpc import descriptors
 from foliot_gateway.rpc.services import handlers
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
+from foliot_gateway.subscription import Hub
 from foliot_schemas import Event
 from patience import patience
 

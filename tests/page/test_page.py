@@ -338,11 +338,11 @@ async def test_a_story_has_one_zero_and_says_which(page, gateway, bus):
     for place in (0, 1):
         await page.get_by_test_id("event").nth(place).click()
         await expect(story.locator(".zero")).to_contain_text("0 is when the fault began")
-        await expect(story.locator(".act h3")).to_have_text(
+        await expect(story.locator(".segment h3")).to_have_text(
             ["What happened within 40.0 ms", "After 887 ms within 40.0 ms"]
         )
-        for act, marks in enumerate((range(160, 200, 10), range(890, 930, 10))):
-            await expect(story.locator(".axis").nth(act).locator("span")).to_have_text([f"{mark} ms" for mark in marks])
+        for at, marks in enumerate((range(160, 200, 10), range(890, 930, 10))):
+            await expect(story.locator(".axis").nth(at).locator("span")).to_have_text([f"{mark} ms" for mark in marks])
         await expect(story.get_by_test_id("bar").first.get_by_role("button")).to_have_accessible_name(
             re.compile("after 155 ms, took 40.0 ms")
         )

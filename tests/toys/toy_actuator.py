@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from foliot_agent.kernel.dry_run import Change
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
-    from foliot_remediator.core.actions.remedy import FleetView, Seen
+    from foliot_remediator.core.actions.fleet_view import FleetView
+    from foliot_remediator.core.actions.remedy import Seen
     from foliot_schemas import Node
 
 TRAFFIC = "marked-packets"
@@ -109,15 +110,33 @@ class MarkedPackets:
         return overlay_layout.route(self._layout, self._peers[placement.peer], placement, _FIRST_TABLE)
 
 
+async def _marks(netlink: Any) -> list[int]:
+    """Those that have a rule."""
+    tables = {rule.get_attr("FRA_TABLE") async for rule in await netlink.rule("dump")}
+    return [mark for mark in range(1, _HIGHEST_MARK + 1) if _FIRST_TABLE + mark in tables]
+
+
 async def _remove() -> None:
     """Takes away every mark's rule and table."""
     from pyroute2 import AsyncIPRoute  # noqa: PLC0415
 
     async with AsyncIPRoute() as netlink:
-        for mark in range(1, _HIGHEST_MARK + 1):
-            if [rule async for rule in await netlink.rule("dump", table=_FIRST_TABLE + mark)]:
-                await netlink.rule("del", priority=_PRIORITY, fwmark=mark, table=_FIRST_TABLE + mark)
-                await netlink.flush_routes(table=_FIRST_TABLE + mark)
+        for mark in await _marks(netlink):
+            await netlink.rule("del", priority=_PRIORITY, fwmark=mark, table=_FIRST_TABLE + mark)
+            await netlink.flush_routes(table=_FIRST_TABLE + mark)
+
+
+async def _rehearse_removal() -> tuple[Change, ...]:
+    """The rules that `_remove` takes away; their tables go with them."""
+    from pyroute2 import AsyncIPRoute  # noqa: PLC0415
+
+    from foliot_agent.kernel.dry_run import Change  # noqa: PLC0415
+
+    async with AsyncIPRoute() as netlink:
+        rules = {mark: {"priority": _PRIORITY, "lookup": _FIRST_TABLE + mark} for mark in await _marks(netlink)}
+    return tuple(
+        Change(verb="remove", kind="rule", name=f"fwmark {mark}", detail=detail) for mark, detail in rules.items()
+    )
 
 
 # -- in the remediator ----------------------------------------------------------------------------------------------------
@@ -172,7 +191,8 @@ def extend(service: str) -> None:
     if service == "agent":
         from foliot_agent.control import actuator_kinds  # noqa: PLC0415
 
-        actuator_kinds.register(actuator_kinds.ActuatorKind("marked-packets", MarkedPackets, TRAFFIC, _remove))
+        kind = actuator_kinds.ActuatorKind("marked-packets", MarkedPackets, TRAFFIC, _remove, _rehearse_removal)
+        actuator_kinds.register(kind)
     if service == "remediator":
         from foliot_remediator.core.actions import remedy  # noqa: PLC0415
 

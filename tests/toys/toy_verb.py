@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from foliot_agent.control.action_handlers import ActionHandler, Confirmed, NodeView, Result
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
-    from foliot_remediator.core.actions.remedy import FleetView, Seen
+    from foliot_remediator.core.actions.fleet_view import FleetView
+    from foliot_remediator.core.actions.remedy import Seen
 
 _DOWN = {"down", "admin-down"}
 

@@ -46,14 +46,14 @@ def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) ->
     """
     target = parse_where(fault.where, spec)
     if target.kind in {"nic", "fabric link"}:
-        return _link_deed(fault, fabric, fabric.plan.links[fault.where])
-    world_deed = _world_deed(fault, target.node, world)
-    if world_deed is None:
+        return _link_action(fault, fabric, fabric.plan.links[fault.where])
+    world_action = _world_action(fault, target.node, world)
+    if world_action is None:
         raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
-    return world_deed
+    return world_action
 
 
-def _world_deed(fault: FaultSpec, node: str, world: World) -> Action | None:
+def _world_action(fault: FaultSpec, node: str, world: World) -> Action | None:
     where, lasting = fault.where, fault.for_s is None
     if fault.kind == "cpu":
         hog = Hog(fault.share or 1.0)
@@ -70,25 +70,25 @@ def _world_deed(fault: FaultSpec, node: str, world: World) -> Action | None:
     }.get(fault.kind)
 
 
-def _link_deed(fault: FaultSpec, fabric: Fabric, link: Link) -> Action:
+def _link_action(fault: FaultSpec, fabric: Fabric, link: Link) -> Action:
     match fault.kind:
         case "link-down" | "flap":
             # At the far end, so that the near one loses its carrier as with a pulled cable.
-            return _state_deed(fabric, link.far)
+            return _state_action(fabric, link.far)
         case "admin-down":
-            return _state_deed(fabric, link.near)
+            return _state_action(fabric, link.near)
         case "drop" | "loss" | "drop-one-way" | "loss-one-way" | "mtu":
-            return _filter_deed(fault, fabric, link.far)
+            return _filter_action(fault, fabric, link.far)
         case "reload":
             absence = Absence(fabric, link)
             return Action(absence.begin, absence.end, absence.return_device)
         case "rate":
-            return _rate_deed(fabric, link, fault.mbps or fabric.plan.link_mbps)
+            return _rate_action(fabric, link, fault.mbps or fabric.plan.link_mbps)
         case _:
             raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
 
 
-def _state_deed(fabric: Fabric, port: Port) -> Action:
+def _state_action(fabric: Fabric, port: Port) -> Action:
     def down() -> None:
         _tell(fabric, port, [link_state(fabric.index(port), up=False)])
 
@@ -100,7 +100,7 @@ def _state_deed(fabric: Fabric, port: Port) -> Action:
     return Action(down, up)
 
 
-def _filter_deed(fault: FaultSpec, fabric: Fabric, port: Port) -> Action:
+def _filter_action(fault: FaultSpec, fabric: Fabric, port: Port) -> Action:
     # At the receiver, never on the sending host itself: its own kernel would tell the sender of the loss.
     hooks = (True,) if fault.kind.endswith("-one-way") else (True, False)
     index = fabric.index(port)
@@ -112,7 +112,7 @@ def _filter_deed(fault: FaultSpec, fabric: Fabric, port: Port) -> Action:
     return Action(partial(_tell, fabric, port, on), partial(_tell, fabric, port, off))
 
 
-def _rate_deed(fabric: Fabric, link: Link, rate_mbps: float) -> Action:
+def _rate_action(fabric: Fabric, link: Link, rate_mbps: float) -> Action:
     def reshape_both(rate_mbps: float) -> None:
         shape = Shape(rate_mbps=rate_mbps, queue_packets=fabric.plan.queue_packets)
         for port in (link.near, link.far):

@@ -77,11 +77,11 @@ async def run_timeline(
     Raises:
         ExceptionGroup: a fault could not be done; the others have been healed.
     """
-    deeds = [prepare(fault, scenario.fabric, fabric, world) for fault in scenario.faults]
+    actions = [prepare(fault, scenario.fabric, fabric, world) for fault in scenario.faults]
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_run(fault, deed, seconds, scenario.duration_s, clock=clock, report=report))
-            for fault, deed in zip(scenario.faults, deeds, strict=True)
+            group.create_task(_run(fault, action, seconds, scenario.duration_s, clock=clock, report=report))
+            for fault, action in zip(scenario.faults, actions, strict=True)
         ]
     return [task.result() for task in tasks]
 
@@ -95,7 +95,7 @@ def moments(fault: FaultSpec) -> list[tuple[float, float | None]]:
 
 
 async def _run(
-    fault: FaultSpec, deed: Action, seconds: ScenarioTime, duration_s: float, *,
+    fault: FaultSpec, action: Action, seconds: ScenarioTime, duration_s: float, *,
     clock: Callable[[], int], report: Callable[[Injection], None],
 ) -> Injection:  # fmt: skip
     edges: list[Edge] = []
@@ -104,22 +104,22 @@ async def _run(
         healed = False
         try:
             at_ns = clock()
-            deed.inject()
+            action.inject()
             edges.append(Edge(at_ns, down=True))
             report(_injection(fault, edges))
-            if deed.before_heal is not None and fault.for_s is not None:
+            if action.before_heal is not None and fault.for_s is not None:
                 await seconds.until(down_s + fault.for_s)
-                deed.before_heal()
+                action.before_heal()
             await seconds.until(duration_s if up_s is None else up_s)
             if up_s is not None:
                 at_ns = clock()
-                deed.heal()
+                action.heal()
                 healed = True
                 edges.append(Edge(at_ns, down=False))
                 report(_injection(fault, edges))
         finally:
             if not healed:
-                _heal_anyway(fault, deed)
+                _heal_anyway(fault, action)
     return _injection(fault, edges)
 
 
@@ -131,12 +131,12 @@ def _injection(fault: FaultSpec, edges: list[Edge]) -> Injection:
     )  # fmt: skip
 
 
-def _heal_anyway(fault: FaultSpec, deed: Action) -> None:
+def _heal_anyway(fault: FaultSpec, action: Action) -> None:
     """Heals one fault, whatever happens.
 
     At the end of a run parts of the lab may be gone. Trouble with one fault must not keep the next from healing.
     """
     try:
-        deed.heal()
+        action.heal()
     except Exception as error:  # noqa: BLE001 - see above; it is logged, and the namespaces go with the lab anyway
         log.warning("fault_not_healed", fault=fault.id, where=fault.where, error=str(error))

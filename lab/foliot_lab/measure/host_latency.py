@@ -48,6 +48,10 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     own_over_10ms: int
     """Steps that used more than 10 ms of processor time. Other steps over 10 ms waited for a processor, or for
     something else."""
+    by_bound_ms: dict[str, int] = {}
+    """The histogram: steps by the least bound that they did not exceed, in ms, see `Histogram.by_bound`."""
+    own_by_bound_ms: dict[str, int] = {}
+    """The same of the processor time."""
 
     @classmethod
     def of(cls, steps: Counted) -> Self:
@@ -56,6 +60,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             p50_ms=took.within_ms(0.5), p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1), steps_over_10ms=took.long,
             own_p99_ms=own.within_ms(0.99), own_max_ms=own.within_ms(1), own_over_10ms=own.long,
+            by_bound_ms=took.by_bound(), own_by_bound_ms=own.by_bound(),
         )  # fmt: skip
 
 
@@ -68,8 +73,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Share of all cores' time that the hypervisor took."""
     speed: float = 1.0
     """The share of all cores that the lab was kept to; 1: all of them."""
-    fixed_work_s: float = 0.0
-    """Processor time of a fixed piece of work right before the run, see `machine.fixed_work_s`; 0: not measured."""
+    fixed_work_s: float | None = None
+    """Processor time of a fixed piece of work right before the run, see `machine.fixed_work_s`; None: not measured."""
     scheduler_lateness_ms: Lateness
     processes: dict[str, float] = {}
     """Share of one core that each process used."""

@@ -5,6 +5,9 @@ the recovery. The recovery ends `RECOVERY_NS` after the healing. The witness may
 route later. The recovery then ends `SETTLE_NS` after that: the return belongs to the fault, however long trust takes. A
 fault that is not healed lasts to the end of the run.
 
+The end of a trouble belongs to the fault that explained its beginning, however late it comes: a detector that has to
+see thousands of packets before it says `sound` takes longer than any recovery of the traffic.
+
 Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.
 Then the one that explained an earlier event of the same trace counts, or else the one injected last.
 
@@ -20,6 +23,7 @@ import msgspec
 
 from foliot_lab.measure.outages import UNSEEN
 from foliot_lab.report.blast_radius import Scope, scope
+from foliot_schemas.event_kinds import is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,6 +115,9 @@ class _Sorter:
 
     def _event(self, heard: Heard[Event]) -> Span | None:
         known = self._of_trace.get(heard.message.fault)
+        begun = self._of_event.get(heard.message.cause)
+        if begun is not None and is_relief(heard.message) and begun.scope.has_event(heard.message):
+            return begun
         for span in self._faults if known is None else (known, *self._faults):
             if span.lasts_at(heard.at_ns) and span.scope.has_event(heard.message):
                 return span

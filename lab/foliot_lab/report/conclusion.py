@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.report.figures_text import count_of, time_of
 from foliot_lab.report.job_text import summary
 from foliot_lab.report.report import Conclusion
 from foliot_lab.report.verdicts import verdicts
@@ -13,6 +14,7 @@ from foliot_lab.report.verdicts import verdicts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from foliot_lab.measure.host_latency import Steps
     from foliot_lab.measure.outages import Verdict
     from foliot_lab.report.report import Report
     from foliot_lab.scenario.spec import Scenario
@@ -26,7 +28,7 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
-    """The last lines of a run: every outcome, then the job, the clocks' accuracy, and the machine's state."""
+    """The last lines of a run: every outcome, then the job, the clocks' accuracy, the machine's state, and the long steps of loops."""
     for each in conclusion.outcomes:
         yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
     if report.train is not None:
@@ -43,4 +45,19 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
     yield (
         f"machine: {machine.idle_cpu:.0%} idle{quota}, {machine.stolen_cpu:.0%} stolen;"
         f" a sleeper is woken {lateness.p50} ms late (median), {lateness.p99} ms (p99)"
+    )
+    if machine.loops:
+        yield _loops(machine.loops)
+
+
+def _loops(loops: Mapping[str, Steps]) -> str:
+    """The long steps of all services' loops, in words."""
+    count = sum(sum(steps.by_bound_ms.values()) for steps in loops.values())
+    long = sum(steps.steps_over_10ms for steps in loops.values())
+    own_long = sum(steps.own_over_10ms for steps in loops.values())
+    slowest = max(loops, key=lambda name: loops[name].max_ms)
+    busiest = max(loops, key=lambda name: loops[name].own_max_ms)
+    return (
+        f"loops: {long} of {count_of(count, 'step')} took 10 ms or more, at most {time_of(loops[slowest].max_ms)} ({slowest});"
+        f" {own_long} by their own work, at most {time_of(loops[busiest].own_max_ms)} ({busiest})"
     )

@@ -25,7 +25,7 @@ when it is known. The delay is longer than `_GATHER_S`, and longer than the witn
 _BY_THE_DOZEN = {"path", "anything"}
 """Kinds of event that come by the dozen. A lost NIC takes all its paths along, and every move for them is refused."""
 
-_DEEDS = {
+_ACTIONS = {
     "link-down": ("cutting the cable of {where}", "plugging the cable of {where} in again"),
     "admin-down": ("setting {where} down, as an administrator would", "setting {where} up again"),
     "flap": ("{where} loses its link", "{where} has its link again"),
@@ -95,7 +95,7 @@ class Narrator:
         """A fault began or ended."""
         edge = injection.edges[-1]
         fault = self._faults[injection.fault_id]
-        words = _DEEDS[injection.kind][0 if edge.down else 1]
+        words = _ACTIONS[injection.kind][0 if edge.down else 1]
         self.say(words.format_map({name: getattr(fault, name) for name in fault.__struct_fields__}), at_ns=edge.at_ns)
 
     def moved(self, changed: int, moved_ns: int, injected_ns: int) -> None:
@@ -154,7 +154,7 @@ class Narrator:
         )
 
     def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
-        counts = collections.Counter(_deed(outcome) for outcome in outcomes)
+        counts = collections.Counter(_action(outcome) for outcome in outcomes)
         words = ", ".join(_counted(count, status) for status, count in counts.most_common())
         confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
         expected = sum(outcome.expected for outcome in outcomes)
@@ -169,7 +169,7 @@ class Narrator:
         return self._time.now_ns() if raw_ns is None else self._time.of_raw(raw_ns)
 
 
-def _deed(outcome: Outcome) -> str:
+def _action(outcome: Outcome) -> str:
     """The action of an outcome, or the reason for none.
 
     A node moves something by itself only if there was something to move.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foliot.settings import read
+from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
@@ -228,7 +229,8 @@ class Outcome:
         remediator = _settings(scenario, "remediator", RemediatorSettings)
         held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
         if not spec.where.startswith("rail") and losses > 1:
-            held_s += _settings(scenario, "detector", DetectorSettings).rule().held_s(losses)
+            ports = _settings(scenario, "detector", DetectorSettings).parts()[PortFlapSettings]
+            held_s += ports.rule().held_s(losses)
         return held_s
 
 

@@ -21,10 +21,11 @@ from foliot_schemas.event_kinds import detects
 from foliot_schemas.fault import trace_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.measure.clock_truth import LabTime, Truth
     from foliot_lab.measure.outages import Pair, Pulses, Verdict
     from foliot_lab.report.attribution import Explained, Span
     from foliot_lab.report.evidence import Evidence
@@ -224,7 +225,8 @@ def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
 def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explained, accounts: Accounts) -> FaultReport:
     events = found.events[injection.fault_id]
     verdict = evidence.seen.get(injection.fault_id, UNSEEN)
-    detected_ns, moved_ns, restored_ns = _detected_ns(evidence, events), verdict.moved_ns, verdict.restored_ns
+    detected_ns = first_detected_ns(events, evidence.truth, evidence.lab)
+    moved_ns, restored_ns = verdict.moved_ns, verdict.restored_ns
     return FaultReport(
         id=injection.fault_id,
         kind=injection.kind,
@@ -253,9 +255,10 @@ def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault |
     return evidence.job.beside(injection.injected_ns, min([span.until_ns, evidence.end_ns, *later]))
 
 
-def _detected_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | None:
+def first_detected_ns(events: Iterable[Heard[Event]], truth: Truth, lab: LabTime) -> int | None:
+    """The decision time of the first of these events that finds a trouble, as lab time; None: none does."""
     return min(
-        (_lab_ns(evidence, event.message.at_ns, event.at_ns) for event in events if detects(event.message)),
+        (_lab_ns(truth, lab, event.message.at_ns, event.at_ns) for event in events if detects(event.message)),
         default=None,
     )
 
@@ -265,7 +268,7 @@ def _commanded_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | N
     faults = {event.message.fault for event in events} - {""}
     return min(
         (
-            _lab_ns(evidence, command.message.issued_ns, command.at_ns)
+            _lab_ns(evidence.truth, evidence.lab, command.message.issued_ns, command.at_ns)
             for command in evidence.commands
             if command.message.verb == "reroute"
             and (command.message.cause in causes or command.message.fault in faults)
@@ -274,10 +277,10 @@ def _commanded_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | N
     )
 
 
-def _lab_ns(evidence: Evidence, reference_ns: int, arrival_ns: int) -> int:
+def _lab_ns(truth: Truth, lab: LabTime, reference_ns: int, arrival_ns: int) -> int:
     """A time inside a message, as lab time."""
-    raw_ns = evidence.truth.raw_ns(reference_ns)
+    raw_ns = truth.raw_ns(reference_ns)
     if raw_ns is None:
         return arrival_ns
-    lab_ns = evidence.lab.of_raw(raw_ns)
+    lab_ns = lab.of_raw(raw_ns)
     return lab_ns if abs(arrival_ns - lab_ns) <= _HONEST_NS else arrival_ns

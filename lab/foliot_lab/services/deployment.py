@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.clock.injected_skew import Skew, SkewSpec, write_step
+from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot.keys.keyring import Keyring
 from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
 from foliot.text.toml_text import toml
+from foliot_lab.faults.world import write_step
 from foliot_lab.scenario.topology import CENTRAL
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def write_skews(clock: ClockSpec, hosts: tuple[str, ...], desk: Desk) -> dict[st
             seed=draw.getrandbits(32),
             step_file=str(desk.step(host)),
         )
-        write_step(spec.step_file, 0)
+        write_step(desk.step(host), 0)
         desk.skew(host).write_bytes(msgspec.json.encode(spec))
         skews[host] = Skew(spec)
     return skews

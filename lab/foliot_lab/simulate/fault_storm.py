@@ -35,7 +35,6 @@ _HEARD_S = 0.05
 """The time from a carrier's return until its paths in use are heard."""
 _APART = 3
 """One node in so many neighbouring ones loses a NIC, so that most peers of a lost NIC are well."""
-_SECOND_NS = 1_000_000_000
 
 
 class Step(NamedTuple):
@@ -69,21 +68,21 @@ class StormSpec(msgspec.Struct, frozen=True, kw_only=True):
     report_s: float = 2.0
     """Interval of a node's regular reports."""
     parts: int = 1
-    """The number of parts of the crowd, of equal size. A storm of its share goes over each part at the same time."""
+    """The number of parts of the fleet, of equal size. A storm of its share goes over each part at the same time."""
 
 
 class FaultStorm:
-    """Carriers are lost in the first half of each part of the crowd, paths fall silent in the second."""
+    """Carriers are lost in the first half of each part of the fleet, paths fall silent in the second."""
 
-    def __init__(self, spec: StormSpec, crowd: SyntheticFleet) -> None:
+    def __init__(self, spec: StormSpec, fleet: SyntheticFleet) -> None:
         self._spec = spec
-        self._crowd = crowd
+        self._fleet = fleet
         self._draw = np.random.default_rng(spec.seed)
-        self._margin = crowd.degree // 2
+        self._margin = fleet.degree // 2
         self._regions = dict[tuple[str, int], tuple[int, int]]()
         """By kind of fault and part: the first of its nodes, and their number."""
         for part in range(spec.parts):
-            begin, end = (crowd.nodes * number // spec.parts for number in (part, part + 1))
+            begin, end = (fleet.nodes * number // spec.parts for number in (part, part + 1))
             half = (begin + end) // 2
             self._regions |= {("nic", part): (begin, half - begin), ("path", part): (half, end - half)}
         self._at = dict.fromkeys(self._regions, 0)
@@ -125,12 +124,12 @@ class FaultStorm:
 
     def _path_front(self, part: int, begin_s: float, rail: str) -> Iterator[Step]:
         at_s = self._faults(begin_s, 1.0 - self._spec.nic_share)
-        block = self._block(("path", part), -(-len(at_s) // self._crowd.degree))
+        block = self._block(("path", part), -(-len(at_s) // self._fleet.degree))
         yield from self._reports(block, begin_s, self._spec.silence_s)
         said_s: dict[int, float] = {}
         for number, moment_s in enumerate(at_s):
-            node = block[self._margin + number // self._crowd.degree]
-            peer = self._crowd.neighbours(node)[number % self._crowd.degree]
+            node = block[self._margin + number // self._fleet.degree]
+            peer = self._fleet.neighbours(node)[number % self._fleet.degree]
             yield Step(moment_s, "cut", node, peer, rail)
             for end in (node, peer):
                 if said_s.get(end, 0.0) < moment_s + _EARLIEST_S:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RAILS = ("rail0", "rail1")
 ENTROPIES = 4
 BOUND_NS = 1_000
-"""The bound of every clock: the whole crowd reads the machine's own."""
+"""The bound of every clock: the whole fleet reads the machine's own."""
 _PORTS = tuple(range(49_200, 49_200 + ENTROPIES))
 _DELAY_NS = 20_000
 _FABRIC = int(ipaddress.IPv4Address("10.0.0.0"))

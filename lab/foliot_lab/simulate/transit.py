@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_lab.scenario.topology import MTU_BYTES
 from foliot_lab.simulate.loop import MS
-from foliot_probe.core.packet import IP_UDP_BYTES, Probe
+from foliot_probe.core.packet import IP_UDP_BYTES, ProbePacket
 
 if TYPE_CHECKING:
     import random
@@ -25,7 +25,7 @@ _WAITS, _WAIT_NS = 0.5, 0.3 * MS
 """On a link that is 60 % full: the probability that a packet waits at all, and the mean wait."""
 _FULL_NS = 12 * MS
 """The fullest queue before a link of the lab: 200 packets of 1,500 bytes at 200 Mb/s."""
-SMALL_BYTES = IP_UDP_BYTES + Probe.itemsize
+SMALL_BYTES = IP_UDP_BYTES + ProbePacket.itemsize
 """The size of a probe that is not padded, as a packet."""
 FULL_BYTES = MTU_BYTES - 50
 """The MTU of the overlay's devices, as VXLAN takes 50 bytes."""

@@ -143,7 +143,8 @@ class Bus:
         if self._tried:  # nats-py cannot close what it was never asked to connect
             with contextlib.suppress(*BUS_ERRORS):
                 await asyncio.wait_for(self._client.flush(), 1.0)
-            await self._client.close()
+            with contextlib.suppress(ConnectionError):  # raised where it had messages for a server that has gone
+                await self._client.close()
 
     # -- publishing ---------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class Bus:
                 await self._delivery.hand_over(channel, handler, raw, once=once, about=about)
 
         subscription = await self._client.subscribe(pattern(channel, names), cb=arrived)
-        await connection.settle(self._client)
+        await connection.flush(self._client)
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
         """The newest message of each subject that the channel's stream keeps. No names, or empty ones, stand for all.

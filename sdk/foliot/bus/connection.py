@@ -85,7 +85,7 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
     return found
 
 
-async def settle(client: Any) -> None:
+async def flush(client: Any) -> None:
     """Waits until the server has taken all that was sent, subscriptions too, however long it takes.
 
     It flushes twice: nats-py 2.16 writes the ping of a `flush` before data that still waits to be written. Only the second ping comes behind it.

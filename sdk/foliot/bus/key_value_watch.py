@@ -67,7 +67,7 @@ class KeyValueWatch:
     async def begin(self) -> None:
         """Subscribes, and tells the present values, as soon as the bus answers."""
         await self._client.subscribe(self._subject, cb=self._arrived)
-        await connection.settle(self._client)
+        await connection.flush(self._client)
         await until_done(self.tell_present, "present_awaited", bucket=self._bucket.name)
 
     async def tell_present(self) -> None:

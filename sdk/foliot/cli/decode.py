@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from foliot.bus.observer import Heard
-from foliot.cli.message_lines import in_json, in_words
+from foliot.cli.message_lines import in_json, in_text
 from foliot.runtime.extensions import extend
 from foliot.settings import SettingsError
 
@@ -44,7 +44,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     try:
         extend("cli")
         for heard in messages(sys.stdin.buffer):
-            sys.stdout.write((in_json(heard) if arguments.json else in_words(heard)) + "\n")
+            sys.stdout.write((in_json(heard) if arguments.json else in_text(heard)) + "\n")
             sys.stdout.flush()
     except KeyboardInterrupt:
         pass

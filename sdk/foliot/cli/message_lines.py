@@ -59,7 +59,7 @@ def _check(subject: str, message: msgspec.Struct) -> None:
     return channel.check(subject, message)
 
 
-def in_words(heard: Heard, *, colour: bool = False) -> str:
+def in_text(heard: Heard, *, colour: bool = False) -> str:
     """A line for a person: the time (UTC), the kind of message, and its content in words."""
     at_ns, code = heard.arrived_ns, 0
     try:
@@ -70,7 +70,7 @@ def in_words(heard: Heard, *, colour: bool = False) -> str:
             YELLOW,
         )
     else:
-        said = "deleted" if message is None else messages.sentence(message)
+        said = "deleted" if message is None else messages.one_line(message)
         if message is not None:
             at_ns = messages.happened_ns(message) or at_ns
             code = RED if messages.is_bad(message) else GREEN if isinstance(message, (Event, Outcome)) else 0

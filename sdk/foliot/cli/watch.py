@@ -17,7 +17,7 @@ import msgspec
 
 from foliot.bus.observer import NoBusError, Observer
 from foliot.cli.colours import wanted
-from foliot.cli.message_lines import in_json, in_words
+from foliot.cli.message_lines import in_json, in_text
 from foliot.cli.subject_patterns import PatternError, Target, target
 from foliot.runtime.extensions import extend
 from foliot.settings import BusSettings, SettingsError, load
@@ -122,7 +122,7 @@ async def _print(arguments: argparse.Namespace, settings: BusSettings, targets: 
     try:
         async with contextlib.aclosing(_messages(listener, arguments, targets)) as messages:
             async for heard in messages:
-                sys.stdout.write((in_json(heard) if arguments.json else in_words(heard, colour=colour)) + "\n")
+                sys.stdout.write((in_json(heard) if arguments.json else in_text(heard, colour=colour)) + "\n")
                 sys.stdout.flush()
                 left = left and left - 1
                 if left == 0:

@@ -6,7 +6,6 @@ All hosts of a lab share one kernel clock, so the truth is known: local time is 
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import struct
 from pathlib import Path
@@ -71,15 +70,6 @@ class Skew:
             moved = moved + np.interp(age_s, np.arange(len(self._walk_ns)), self._walk_ns)
         total: NDArray[np.int64] = np.rint(moved).astype(np.int64) + (self.spec.offset_ns + self.step_ns())
         return total
-
-
-def write_step(path: str, step_ns: int) -> None:
-    """Sets the sum of all steps; every reader of the file sees it at its next reading."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        os.pwrite(descriptor, _STEP.pack(step_ns), 0)
-    finally:
-        os.close(descriptor)
 
 
 def _walk(spec: SkewSpec) -> NDArray[np.float64]:

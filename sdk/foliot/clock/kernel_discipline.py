@@ -86,8 +86,3 @@ def read_utc(state: int, told: Timex) -> KernelUtc:
     # As the kernel finds the end of the day. Its time is of the same moment as its state, so the day is right just before midnight, too.
     leap_utc_s = told.time_s + _DAY_S - (told.time_s + (leap_s < 0)) % _DAY_S if leap_s else 0
     return KernelUtc(error_ns, tai_offset_s, leap_s, leap_utc_s * _SECOND_NS)
-
-
-def utc_error_ns() -> int:
-    """The largest error of CLOCK_REALTIME from UTC, in ns; -1: unknown."""
-    return kernel_utc().utc_error_ns

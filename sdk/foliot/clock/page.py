@@ -39,8 +39,8 @@ ADDED = struct.Struct("=QqqqqqddI")
 ADDED_AT = 1_160
 """Its place in a slot: behind the checksum, in words of 64 bits."""
 SLOTS, SLOT_SIZE = 4_096, 2_048
-WRITTEN = ADDED_AT + ADDED.size + CHECKSUM.size
-"""Of a slot."""
+ADDED_END = ADDED_AT + ADDED.size + CHECKSUM.size
+"""The end of its checksum in a slot."""
 _TRIES = 100
 """A writer laps a reader once in two seconds at most. Only a damaged page is read so often in vain."""
 _BOOT_DIGITS = 32
@@ -195,7 +195,7 @@ class Page:
         for _ in range(_TRIES):
             count = self.words[COUNT]
             start = SLOTS + SLOT_SIZE * (count & 1)
-            told = Told.read(self._memory[start : start + WRITTEN])
+            told = Told.read(self._memory[start : start + ADDED_END])
             if told is not None and told.number == count:
                 return told
         raise ClockUnknown("damaged", "the clock's page is damaged; the probe writes a new one when it starts")

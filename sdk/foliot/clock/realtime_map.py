@@ -11,7 +11,10 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TRIES = 5
+_TRIES = 12
+"""Of a reading. Caches are cold for the first few."""
+_SLOWER = 16
+"""A try counts that took longer than the quickest by at most this part of it. Whatever disturbed the others makes their middles wrong."""
 _KEPT = 16
 """Readings kept. Each but the last is at least `_APART_NS` after the one before. So they reach back over the ticks of 40 ms that stamps wait for."""
 _APART_NS = 5_000_000
@@ -21,8 +24,8 @@ _WAITING_NS = 500_000_000
 """The longest wait of a stamp in a socket across a step. It is less than a leap second, so that old stamps are not taken for new ones."""
 
 
-class Reading(NamedTuple):
-    """Both clocks at one moment."""
+class CrossTimestamp(NamedTuple):
+    """Both clocks at one moment. Linux has the term for its PTP clocks (`system_device_crosststamp`)."""
 
     raw_ns: int
     realtime_ns: int
@@ -48,7 +51,7 @@ class RealtimeMap:
     """
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque([self.reading()], _KEPT)
+        self._readings: deque[CrossTimestamp] = deque([self.reading()], _KEPT)
         self._step: Step | None = None
         """The latest step, as long as older stamps may wait."""
 
@@ -78,17 +81,16 @@ class RealtimeMap:
         moved: NDArray[np.int64] = np.rint(np.interp(stamps_ns - base.realtime_ns, at_ns, moved_ns)).astype(np.int64)
         return stamps_ns - (base.realtime_ns - base.raw_ns) - moved
 
-    def reading(self) -> Reading:
-        """Reads both clocks: of several tries, the one that took least time counts."""
-        best = (1 << 62, 0, 0)
-        for _ in range(_TRIES):
-            before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-            realtime_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-            after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-            best = min(best, (after_ns - before_ns, (before_ns + after_ns) // 2, realtime_ns))
-        return Reading(best[1], best[2])
+    def reading(self) -> CrossTimestamp:
+        """Reads both clocks, in several tries. The mean of the quickest counts; half the time that they took bounds its error."""
+        look, raw, realtime = time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW, time.CLOCK_REALTIME
+        tries = [(look(raw), look(realtime), look(raw)) for _ in range(_TRIES)]
+        least_ns = min(after_ns - before_ns for before_ns, _, after_ns in tries)
+        quick = [each for each in tries if each[2] - each[0] <= least_ns + least_ns // _SLOWER]
+        before_ns, realtime_ns, after_ns = (sum(each) for each in zip(*quick, strict=True))
+        return CrossTimestamp((before_ns + after_ns) // (2 * len(quick)), realtime_ns // len(quick))
 
-    def _add(self, reading: Reading) -> None:
+    def _add(self, reading: CrossTimestamp) -> None:
         last = self._readings[-1]
         raw_ns, realtime_ns = reading.raw_ns - last.raw_ns, reading.realtime_ns - last.realtime_ns
         if abs(realtime_ns - raw_ns) > _STEEPEST * raw_ns:
@@ -97,7 +99,7 @@ class RealtimeMap:
             self._readings.pop()
         self._readings.append(reading)
 
-    def _take_out(self, last: Reading, reading: Reading) -> None:
+    def _take_out(self, last: CrossTimestamp, reading: CrossTimestamp) -> None:
         """Moves what was read before a step by the step, as if there had been none."""
         first = self._readings[0]
         gained_ns, in_ns = last.realtime_ns - first.realtime_ns, last.raw_ns - first.raw_ns

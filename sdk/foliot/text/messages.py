@@ -38,7 +38,7 @@ _TIMES = frozenset({"last_heard_ns", "reuse_at_ns", "spoke_ns"})
 _LATEST_NS = 1 << 63
 
 
-def sentence(message: msgspec.Struct) -> str:
+def one_line(message: msgspec.Struct) -> str:
     """One line about a message, without the time."""
     return _SENTENCES[type(message)](message)
 

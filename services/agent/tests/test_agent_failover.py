@@ -178,6 +178,16 @@ async def test_a_loss_before_the_missing_bus_was_noticed_is_acted_upon_then(agen
     assert peer.via("node0") == "rail1"
 
 
+async def test_a_loss_that_was_acted_upon_is_not_told_once_more_as_the_bus_goes_away(agents):
+    """Nothing was left to the remediator."""
+    cut = agents[0]
+    cut.arm("always")
+    cut.lose()
+    cut.failover.on_bus_away()
+    await settle(agents)
+    assert [outcome.status for outcome in cut.outcomes] == ["done"]
+
+
 async def test_a_bus_that_goes_away_moves_nothing_of_a_node_that_may_not_act(agents):
     """Nor does it of one that has lost nothing."""
     cut, whole, _ = agents

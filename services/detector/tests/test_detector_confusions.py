@@ -126,7 +126,7 @@ def test_a_path_still_silent_when_its_nic_is_back_is_told_after_a_while(make_fle
     inventory.cut.add(PATH)
     inventory.run(3_000)
     inventory.set_carrier(PATH.destination, carrier=True)
-    inventory.run(900)
+    inventory.run(1_400)
     assert told(inventory.take()) == [("flap", PATH.destination, "down"), ("flap", PATH.destination, "up")]
 
     inventory.run(600)

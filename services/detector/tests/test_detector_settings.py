@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from foliot.settings import SettingsError, read
+from foliot_detector.core.detectors.path_silence.detector import PathSilenceSettings
+from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
+from foliot_detector.core.registry import SETTINGS
+from foliot_detector.core.state.inventory import InventorySettings
 from foliot_detector.flap_rules import PRESETS, Rule
 from foliot_detector.settings import DetectorSettings
 
@@ -14,22 +18,39 @@ def load(**values):
     return read(DetectorSettings, "detector", {"detector": values}, {}, source="test.toml")
 
 
+def rule(**values):
+    """The rule for ports."""
+    return load(**values).parts()[PortFlapSettings].rule()
+
+
+def test_the_table_is_composed_of_what_lies_beside_the_detectors():
+    """It is flat, so no two parts have the same key."""
+    keys = [key for kind in SETTINGS for key in kind.__struct_fields__]
+
+    assert len(keys) == len({*keys})
+    assert load(report_ms=50.0, calm_s=5.0, flap_rule="azure").parts() == {
+        InventorySettings: InventorySettings(report_ms=50.0),
+        PathSilenceSettings: PathSilenceSettings(calm_s=5.0),
+        PortFlapSettings: PortFlapSettings(flap_rule="azure"),
+    }
+
+
 def test_without_a_file_routers_of_cisco_are_the_model():
     """All values have defaults."""
-    assert load().rule() == PRESETS["cisco"]
+    assert rule() == PRESETS["cisco"]
 
 
 def test_a_preset_may_be_changed_in_part():
     """The rest stays the preset's."""
-    assert load(flap_rule="juniper", half_life_s=5.0).rule() == Rule(suppress=3000.0, half_life_s=5.0)
+    assert rule(flap_rule="juniper", half_life_s=5.0) == Rule(suppress=3000.0, half_life_s=5.0)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"flap_rule": "huawei"}, "detector.flap_rule: "),
-        ({"half_life_s": -1.0}, "half_life_s: must be above 0, got -1.0"),
-        ({"process_silence_s": 0.0}, "process_silence_s: must be above 0, got 0.0"),
+        ({"half_life_s": -1.0}, "detector.half_life_s: expected `float` > 0.0"),
+        ({"process_silence_s": 0.0}, "detector.process_silence_s: expected `float` > 0.0"),
         ({"reuse": 5_000.0}, "reuse: must lie below suppress"),
         ({"max_suppress_s": 60.0}, "max_suppress_s: 60 s caps the penalty"),
         ({"hlaf_life_s": 1.0}, "detector.hlaf_life_s: object contains unknown field"),

@@ -26,7 +26,7 @@ from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.records import MOST_RECORDS
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
+from foliot_gateway.subscription import Hub
 from foliot_schemas import WireError
 from foliot_schemas.subjects import (
     CLOCK,
@@ -44,7 +44,7 @@ from foliot_schemas.subjects import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
 
@@ -108,6 +108,7 @@ class Feed:
     async def _delays(self, batch: DelayBatch, _: str) -> None:
         self._clock.learn(batch.at_ns)
         self._store.heard_s = time.monotonic()
+        self._store.lateness.add(batch.late_ns)
         try:
             self._store.fleet.fold_delays(batch)
         except ValueError as error:
@@ -148,14 +149,16 @@ async def serve(
     listening: list[socket.socket],
     names: Iterable[str] = (),
     rpc_at: Iterable[tuple[str, int]] = (),
+    now_ns: Callable[[], int] = time.time_ns,
 ) -> None:
     """Serves what is known until cancelled; requests under way are finished.
 
     Parameters:
         names: names of the gateway, besides those that need no setting.
         rpc_at: host and port of each address that serves gRPC.
+        now_ns: tells reference time.
     """
-    hub = Hub(store)
+    hub = Hub(store, now_ns)
     rpc = await _serve_rpc(store, hub, tuple(rpc_at))
     app = host_guard.HostGuard(api.make(store, hub), names)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S)
@@ -203,10 +206,11 @@ async def main() -> None:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
         spans = msgspec.structs.replace(spans, endpoint=sockets.url(made[0]))
     clock = BusClock("gateway")
-    store = Store(settings, clock.now_ns)
+    store = Store(settings)
     tracing.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
-    serving = asyncio.ensure_future(serve(store, [*adopted, *made], names, sockets.rpc_addresses(settings)))
+    addresses = sockets.rpc_addresses(settings)
+    serving = asyncio.ensure_future(serve(store, [*adopted, *made], names, addresses, clock.now_ns))
     filling = asyncio.ensure_future(_fill(store, clock, bus_settings))
     try:
         # Neither ends by itself: the first that does has failed, and takes the gateway along.

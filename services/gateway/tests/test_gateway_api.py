@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from foliot_gateway import pace
 from foliot_gateway.http.api import make
-from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
+from foliot_gateway.subscription import Hub
 from foliot_schemas import ClockState, Command, Event, Node, Outcome, PortState
 from foliot_schemas.fault import port_fault, root_span_id, trace_id
 
@@ -194,6 +194,8 @@ async def test_metrics_are_few_and_true(client, store):
     store.rejected["sync"] += 2
     store.bus_connected = True
     store.traces.add(spans(3), at_ns=0)
+    for late_ms in (0, 10, 10.5, 4_000):
+        store.lateness.add(round(late_ms * 1e6))
 
     answer = await client.get("/metrics")
     samples = {
@@ -211,10 +213,16 @@ async def test_metrics_are_few_and_true(client, store):
         ("foliot_bus_connected",): 1,
         ("foliot_traces",): 1,
         ("foliot_spans",): 3,
+        ("foliot_probe_lateness_seconds_bucket", "0.005"): 1,
+        ("foliot_probe_lateness_seconds_bucket", "0.01"): 2,
+        ("foliot_probe_lateness_seconds_bucket", "1.0"): 3,
+        ("foliot_probe_lateness_seconds_bucket", "+Inf"): 4,
+        ("foliot_probe_lateness_seconds_count",): 4,
+        ("foliot_probe_lateness_seconds_sum",): pytest.approx(4.0205),
     }
     assert expected == {key: samples.get(key) for key in expected}
     assert "node3" not in answer.text
-    assert len(samples) < 30
+    assert len(samples) < 40
 
 
 async def test_health_says_which_part_does_not_work(client, store):

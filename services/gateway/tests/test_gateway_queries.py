@@ -38,10 +38,21 @@ def test_a_trace_that_is_not_here_says_why(known, event, reason):
         known.event(Event(id=name, kind="flap", who="node3.rail0", state="down", at_ns=1, since_ns=1, fault=fault))
 
     with pytest.raises(NotFoundError) as refused:
-        queries.trace_of_event(known, event)
+        queries.trace_of_event(known, event, 0)
 
     assert refused.value.reason == reason
     assert str(refused.value).endswith(".")
+
+
+@pytest.mark.parametrize(("now_s", "healthy"), [(9.0, False), (18.0, True)])
+def test_health_is_as_of_a_time(known, now_s, healthy):
+    """A service that could not store for four seconds is named until it has been quiet for ten."""
+    known.bus_connected = True
+    known.past_read()
+    for at_s in (1.0, 4.0, 8.0):
+        known.not_stored("detector", at_s)
+
+    assert queries.health(known, now_s).healthy is healthy
 
 
 def test_a_node_that_leaves_while_the_fleet_is_read_is_passed_over(known):

@@ -19,8 +19,8 @@ from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
 from foliot_gateway.state.nic_condition import Tile
 from foliot_gateway.state.records import CommandView
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Span
+from foliot_gateway.subscription import Hub
 from foliot_schemas import Command, Outcome, Placement, docstrings
 from foliot_schemas.payloads import UNITS
 

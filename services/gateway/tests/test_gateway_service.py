@@ -49,13 +49,13 @@ def outcome(number=1, started_ns=1):
 
 
 async def test_what_the_bus_shows_is_shown(gateway, bus, eventually):
-    """Ports, delays, wanted paths, events, commands and outcomes reach their addresses."""
+    """Ports, delays, wanted paths, events, commands and outcomes reach their addresses, and how late probes are the metrics."""
     client = gateway()
     await eventually(client.healthy)
     path = "node0.rail0>node3.rail0#0"
     row = DelayBatch.of(
         np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3", at_ns=50, interval_ns=100, bound_ns=1,
-        paths=(path,),
+        paths=(path,), late_ns=30_000_000,
     )  # fmt: skip
     await bus.publish(PORT, port(50), "node3")
     await bus.publish(DELAY, row, "node3")
@@ -80,6 +80,7 @@ async def test_what_the_bus_shows_is_shown(gateway, bus, eventually):
     assert (path, "speaking", 900) == (paths[0]["path"], paths[0]["state"], paths[0]["median_ns"])
     assert [flap().id] == [event["id"] for event in events]
     assert [each["id"] for each in commands] == ["c1"]
+    assert 'foliot_probe_lateness_seconds_bucket{le="0.05"} 1.0' in (await client.get("/metrics")).text
 
 
 async def test_what_happened_before_the_start_is_there_too(gateway, bus, eventually):

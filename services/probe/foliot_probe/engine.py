@@ -19,7 +19,7 @@ import structlog
 from foliot.columns import grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
-from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, Probe, is_probe
+from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, ProbePacket, is_probe
 from foliot_probe.core.rate.demand import Demand
 from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, send_order
 from foliot_probe.core.rate.send_schedule import SendSchedule
@@ -224,7 +224,7 @@ class Engine:
             stamp_ns = np.where(stamped, stamp_ns, np.where(by_hand, local_now_ns, 0))
         if arrived.dropped is not None:
             self._excuse_dropped(place, arrived.dropped, now_ns)
-        full = arrived.lengths > Probe.itemsize
+        full = arrived.lengths > ProbePacket.itemsize
         genuine = (row >= 0) & is_probe(probes, arrived.lengths)
         if not genuine.all():
             self.counts["foreign"] += int(np.count_nonzero(~genuine))
@@ -261,7 +261,7 @@ class Engine:
             order = order[self._opened[place[order]]]
         row, turn, padded, place = row[order], turn[order], padded[order], place[order]
         probes = self.sessions.compose(row, turn, padded)
-        padding = padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + Probe.itemsize))
+        padding = padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + ProbePacket.itemsize))
         self._outbox.fill(probes, self.table.address[row], padding)
         went = np.ones(len(row), np.bool_)
         counts = np.bincount(place, minlength=len(self._sockets)).tolist()

@@ -20,7 +20,7 @@ from foliot_probe.core.measure.slope_range import expected
 from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
 from foliot_probe.core.packet import KINDS
 from foliot_probe.core.rate.adaptive_rate import Sight
-from foliot_probe.core.rate.delay_density import densities
+from foliot_probe.core.rate.delay_density import densities, repeatable_ns
 from foliot_schemas import DelayBatch, StampBatch
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _STREAMS_PER_BATCH = 512
 """Each has two rows, and by the rules of the wire a batch has 1,024 rows at most."""
 _MILLISECOND_NS = 1_000_000
+_USUAL_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
+"""How well stamps of each kind repeat, until sync has measured it."""
 _SPEECHLESS = 5
 """After so many windows without a word of sync about any clock, nobody reads the measurements."""
 
@@ -54,7 +56,7 @@ class Reporter:
         self._own, self._peers = References(rows), References(rows)
         self._states: dict[str, ClockState] = {}
         self._window = StampWindow(LAYERS)
-        self._wanted_ns = np.maximum([LEAST_TOLERANCE_NS[kind] for kind in KINDS], settings.accuracy_ns)
+        self._accuracy_ns = settings.accuracy_ns
         self._speechless = 0
         self._interval_ns = settings.delay_interval_ms * _MILLISECOND_NS
         self._reported_ns = now_ns
@@ -175,7 +177,8 @@ class Reporter:
         engine.sessions.mesh_ms[gone] = 0  # a peer that is gone wants nothing
         self._speechless += 1
         trusted = self._own.valid(self._since_ns) & self._peers.known
-        wanted_ns = self._wanted_ns[engine.kinds()]
+        repeatable = repeatable_ns(self._own, self._peers, _USUAL_NS[engine.kinds()])
+        wanted_ns = np.maximum(repeatable, self._accuracy_ns)
         engine.demand.judge(Sight(density, wanted_ns, trusted, self._speechless <= _SPEECHLESS))
 
     def _ends(self, row: int) -> StreamEnds:

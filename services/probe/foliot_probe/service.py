@@ -81,7 +81,6 @@ class Probe:
 
     def __init__(self, own: Node, settings: ProbeSettings, clock: HostClock, bus: Bus) -> None:
         self._own = own
-        self._settings = settings
         self._clock = clock
         self._bus = bus
         self._loop = asyncio.get_running_loop()

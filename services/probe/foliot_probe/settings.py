@@ -30,8 +30,8 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The highest rate of coded pairs, for a loaded network and until a clock has settled. Where one probe in a hundred meets no queue, a window of
     50 pairs still holds one or two."""
     accuracy_ns: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
-    """How far apart the least delays of a window may lie. Stamps repeat only so well, each kind to its own limit, and below
-    that more probes tell no more. A value below the limit, such as 0, stands for the limit."""
+    """How far apart the least delays of a window may lie. Stamps repeat only so well, as sync has measured them, and below
+    that more probes tell no more. A value below that, such as 0, stands for it."""
     tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 40
     """The time between two ticks. In each tick the probe reads its sockets and sends its probes in batches; rates are rounded to whole ticks. The
     kernel's stamps say when each packet really came. So a coarse tick blurs nothing; it only costs less."""

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from foliot.clock import HostClock
+from foliot_probe.core.measure.sessions import Completed
 from foliot_probe.core.rate import demand
-from foliot_probe.core.rate.adaptive_rate import Sight
+from foliot_probe.core.rate.adaptive_rate import CALM, Sight
 from foliot_probe.core.rate.clock_neighbours import Pair
 from foliot_probe.core.rate.delay_density import DelayDensity
-from foliot_probe.core.rate.demand import CODED_EVERY, Demand, Rate
+from foliot_probe.core.rate.demand import CODED_EVERY, Demand, StreamRate
 from foliot_probe.core.stream_table import StreamKey, StreamTable
+from foliot_probe.engine import Engine
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas import Nic, Node
+from foliot_schemas import ClockState, Nic, Node
 
 SETTINGS = ProbeSettings()
 NOBODY = np.zeros(64, np.int64)
@@ -131,9 +133,9 @@ def test_only_what_changes_is_said_and_neighbours_are_looked_for_once_a_second()
     wanted.table.set_peer(node("p9", 99))
     wanted.demand.peers_changed()
     row = wanted.table.rows["p9", "rail0", 0]
-    assert Rate(row, SWEEP, 0, False) in list(wanted.demand.changes(2, NOBODY))
+    assert StreamRate(row, SWEEP, 0, False) in list(wanted.demand.changes(2, NOBODY))
     assert list(wanted.demand.changes(24, NOBODY)) == []
-    assert Rate(row, 1, 1, False) in list(wanted.demand.changes(25, NOBODY))
+    assert StreamRate(row, 1, 1, False) in list(wanted.demand.changes(25, NOBODY))
 
 
 @pytest.mark.net
@@ -168,6 +170,31 @@ def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused
     pair.ends[0].listen(pair.now_ns)
     patience_ns = 3 * SETTINGS.tick_ms * 1_000_000 + 10_000_000
     assert 0 < pair.ends[0].next_silence_ns() - pair.now_ns <= patience_ns
+
+
+@pytest.mark.parametrize(("noise_ns", "pace_hz"), [(0.0, 3.125), (40.0, 25.0)])
+def test_the_pace_follows_the_noise_that_sync_has_measured(noise_ns, pace_hz, monkeypatch):
+    """Of least delays 60 ns apart over four streams, more tell more where stamps repeat to 40 ns; until sync has measured, they are taken for noise."""
+    engine = Engine(node("a", 1), HostClock("a"), SETTINGS, 0)
+    reporter = Reporter(engine, HostClock("a"), SETTINGS, 0)
+    _, begun = engine.set_peer(node("b", 2))
+    reporter.begin(begun)
+    assert list(engine.demand.changes(100, engine.sessions.mesh_ms))
+    rows = np.flatnonzero(engine.demand.wish_ms)
+    probes = Completed(
+        np.repeat(rows, 50), np.arange(50 * len(rows)), np.zeros(50 * len(rows), np.int64), np.tile(60 * np.arange(50), len(rows))
+    )  # fmt: skip
+    monkeypatch.setattr(engine, "take_completed", lambda: (probes, probes))
+    for clock in "ab":
+        state = ClockState(
+            clock=clock, reference="a", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0, as_of_ns=0, void_after_ns=1 << 62,
+            status="synchronised", stamp_noise_ns=noise_ns,
+        )  # fmt: skip
+        reporter.set_clock(state)
+    for _ in range(3 * CALM):
+        assert list(reporter.delays(0))
+        assert list(reporter.stamps())
+    assert engine.demand.wish_ms[rows].tolist() == [round(1_000 / pace_hz)] * 4
 
 
 @pytest.mark.net

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import structlog
 
-from foliot_probe.core.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, Probe, is_probe
+from foliot_probe.core.packet import KERNEL, KINDS, MAGIC, MOST_BYTES, USER, ProbePacket, is_probe
 from foliot_probe.io.timestamp_check import PATIENCE, StampChecks
 
-LENGTH = np.array([Probe.itemsize], np.uint32)
+LENGTH = np.array([ProbePacket.itemsize], np.uint32)
 
 
 def probe(**fields):
     """A sane probe, but for these fields."""
-    made = np.zeros(1, Probe)
+    made = np.zeros(1, ProbePacket)
     for name, value in {"magic": MAGIC, "kind": KERNEL, "interval_us": 50_000, "heard": -1, **fields}.items():
         made[name] = value
     return made
@@ -22,12 +22,12 @@ def probe(**fields):
 
 def test_the_layout_is_what_the_docstring_draws():
     """Other programs may read it by the diagram."""
-    offsets = {name: Probe.fields[name][1] for name in Probe.names}
+    offsets = {name: ProbePacket.fields[name][1] for name in ProbePacket.names}
     assert offsets == {
         "magic": 0, "kind": 4, "use": 5, "mesh_ms": 6, "row": 8, "interval_us": 12, "session": 16, "sequence": 24,
         "transmit_ns": 32, "peer_session": 64, "heard": 72, "receive_ns": 80,
     }  # fmt: skip
-    assert Probe.itemsize == 144
+    assert ProbePacket.itemsize == 144
     assert KINDS[KERNEL] == "kernel"
 
 
@@ -36,7 +36,7 @@ def test_a_probe_is_recognised():
     assert is_probe(probe(), LENGTH).tolist() == [True]
 
 
-@pytest.mark.parametrize("length", [Probe.itemsize + 1, 1_422, MOST_BYTES])
+@pytest.mark.parametrize("length", [ProbePacket.itemsize + 1, 1_422, MOST_BYTES])
 def test_a_padded_probe_is_recognised(length):
     """By its first bytes, however many follow."""
     assert is_probe(probe(), np.array([length], np.uint32)).tolist() == [True]
@@ -52,7 +52,7 @@ def test_what_is_no_sane_probe_is_refused(fields):
     assert is_probe(probe(**fields), LENGTH).tolist() == [False]
 
 
-@pytest.mark.parametrize("length", [0, Probe.itemsize - 1, MOST_BYTES + 1])
+@pytest.mark.parametrize("length", [0, ProbePacket.itemsize - 1, MOST_BYTES + 1])
 def test_a_datagram_of_another_length_is_refused(length):
     """What lies behind the end of a short one is of an earlier datagram; no packet is longer than the longest."""
     assert is_probe(probe(), np.array([length], np.uint32)).tolist() == [False]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from foliot.clock import HostClock
-from foliot.clock.kernel_discipline import utc_error_ns
+from foliot.clock.kernel_discipline import kernel_utc
 from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
@@ -345,7 +345,7 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, bu
         await until(lambda: heard.stamps, "stamps")
         batch = heard.stamps[-1]
         assert batch.node == "node0"
-        assert (batch.utc_error_ns == -1) == (utc_error_ns() == -1)  # as the kernel says here
+        assert (batch.utc_error_ns == -1) == (kernel_utc().utc_error_ns == -1)  # as the kernel says here
         assert {stream.path for stream in batch.streams} <= {forth, "node0.rail0>node1.rail0#1"}
         rows = batch.rows()
         assert (rows["receive_ns"] > rows["transmit_ns"]).all()

@@ -428,6 +428,25 @@ def test_what_is_new_of_a_port_counts(news):
     assert not ports.get("n.r").good
 
 
+@pytest.mark.parametrize(
+    ("known", "late"),
+    [
+        (word(30, 0, carrier=True), word(20, (1 << 32) - 1, carrier=False)),
+        (
+            msgspec.structs.replace(word(30, 0, carrier=True), index=4),
+            msgspec.structs.replace(word(20, 7, carrier=False), index=3),
+        ),
+    ],
+    ids=["before the counter began again at 0", "before the device was made anew"],
+)
+def test_what_was_said_of_a_port_before_its_counters_began_anew_is_old(known, late):
+    """It comes late, and its counters are the higher ones."""
+    ports = PortReports()
+    ports.take(known, 100, 100)
+    ports.take(late, 101, 101)
+    assert ports.get("n.r").good
+
+
 def test_a_port_that_only_says_what_is_older_is_believed_in_the_end():
     """The word before was dated into the future."""
     ports = PortReports()

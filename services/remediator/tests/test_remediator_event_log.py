@@ -95,6 +95,7 @@ def test_a_kernels_count_that_wrapped_goes_on(world):
 def test_a_counter_that_was_reset_is_no_older(world):
     """Times go on then."""
     lose_and_regain(world)
+    world.run(0.1)
     assert len(world.flap(NIC, "down", 0)) == 4
 
 

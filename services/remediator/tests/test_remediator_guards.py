@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foliot.settings import read
-from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.actions.decision_request import DecisionRequest
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import Placement, Reroute, Restore

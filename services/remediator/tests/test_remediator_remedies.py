@@ -12,7 +12,7 @@ import pytest
 from foliot.settings import SettingsError
 from foliot_remediator.core import remedies
 from foliot_remediator.core.actions import command_ledger, remedy
-from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.actions.decision_request import DecisionRequest
 from foliot_remediator.core.actions.guards import Budget
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.service import Service

@@ -277,6 +277,12 @@ class Run:
 
 
 @pytest.fixture
+def late_holdover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred windows until a clock is in holdover. A lease that nobody gave back is free after 1.5 s, and a machine may stand still for more."""
+    monkeypatch.setattr("foliot_sync.core.track.clock_records.HOLDOVER_AFTER_WINDOWS", 100)
+
+
+@pytest.fixture
 def start() -> Callable[..., Run]:
     """Makes a fleet with a synchroniser."""
 

@@ -14,8 +14,7 @@ from foliot_sync.service import Sync
 from foliot_sync.settings import SyncSettings
 from patience import patience
 
-SETTINGS = SyncSettings(window_s=0.2, holdover_after_windows=100, void_after_windows=500)
-"""Twenty seconds until a clock is in holdover. A lease that nobody gave back is free after 1.5, and a machine may stand still for some more."""
+SETTINGS = SyncSettings(window_s=0.2, void_after_windows=500)
 _LASTS_S = 600.0
 """Longer than any test feeds."""
 

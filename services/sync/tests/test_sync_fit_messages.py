@@ -11,7 +11,7 @@ from foliot_schemas.clock import ClockState
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.fit import fit_messages
-from foliot_sync.core.fit.shard_fit import Fits, ShardFit, joined
+from foliot_sync.core.fit.shard_fit import Fits, ShardFit, merged_pairs
 from foliot_sync.core.solve.window_assembly import WindowAssembly
 from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.settings import SyncSettings
@@ -46,7 +46,7 @@ def test_nothing_is_lost_on_the_way(fits, rows, monkeypatch):
     monkeypatch.setattr(fit_messages, "_ROWS", rows)
     parts, numbers = told(fits), ClockNumbers()
     assert len(parts) == -(-len(fits.pairs.at_ns) // rows) or len(parts) == -(-len(fits.heard) // rows)
-    assert named(joined(parts, numbers), list(numbers)) == named(fits.pairs, fits.clocks)
+    assert named(merged_pairs(parts, numbers), list(numbers)) == named(fits.pairs, fits.clocks)
     assert [node for part in parts for node in part.heard] == [
         msgspec.structs.replace(node, since_ns=node.since_ns + 7) for node in fits.heard
     ]

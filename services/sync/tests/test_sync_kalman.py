@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foliot_sync.core.limits import SIGMAS
 from foliot_sync.core.track.kalman import (
     ClockTracks,
     Measurement,
@@ -89,8 +90,8 @@ def test_bound_covers_every_age(wander_ppb):
         promised = promise(known, settings)
         steady = known._replace(density=np.maximum(density, 2 * settings.least_wander_ppb**2))
         for age_s in np.linspace(0.01, 20, 200):
-            wanted = settings.sigmas * np.sqrt(predict(steady, np.array([10**15 + int(age_s * 1e9)])).p00[0])
-            assert wanted <= promised.at(age_s)[0] <= 1.5 * wanted + settings.sigmas * 60
+            wanted = SIGMAS * np.sqrt(predict(steady, np.array([10**15 + int(age_s * 1e9)])).p00[0])
+            assert wanted <= promised.at(age_s)[0] <= 1.5 * wanted + SIGMAS * 60
 
 
 def test_deviation_is_that_of_clocks_that_wander():

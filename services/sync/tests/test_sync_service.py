@@ -12,7 +12,7 @@ from foliot_schemas.subjects import CLOCK, CLOCKS, INVENTORY, REJECTED, STAMPS
 from patience import patience
 from patient_bus import connected
 
-pytestmark = pytest.mark.nats
+pytestmark = [pytest.mark.nats, pytest.mark.usefixtures("late_holdover")]
 
 
 async def test_stamps_become_clocks_on_the_bus_and_in_the_bucket(bus_settings, start):

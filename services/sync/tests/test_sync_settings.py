@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.settings import SettingsError, load
+from foliot.settings import SettingsError, load, read
 from foliot_sync.settings import SyncSettings
 
 
@@ -28,6 +28,14 @@ def test_wrong_value_is_refused_by_name(monkeypatch, key, value):
     monkeypatch.setenv(f"FOLIOT_SYNC__{key.upper()}", value)
     with pytest.raises(SettingsError, match=key):
         load(SyncSettings, "sync")
+
+
+def test_keys_of_an_earlier_version_change_nothing():
+    """They became constants, and none of them is a key again."""
+    document = {"sync": dict.fromkeys(SyncSettings.removed, 1)}
+
+    assert read(SyncSettings, "sync", document, {}, source="test.toml") == SyncSettings()
+    assert not SyncSettings.removed & {*SyncSettings.__struct_fields__}
 
 
 def test_window_in_nanoseconds():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from foliot_sync.core.clock_numbers import ClockNumbers
-from foliot_sync.core.fit.shard_fit import ShardFit, joined
+from foliot_sync.core.fit.shard_fit import ShardFit, merged_pairs
 from foliot_sync.settings import SyncSettings
 
 SECOND = 1_000_000_000
@@ -41,7 +41,7 @@ def test_pairs_count_their_own_clocks_only(start):
     assert fits.heard[0].node == "node4"
     assert fits.heard[0].since_ns == SECOND
     numbers = ClockNumbers(node9=0, node5=1)
-    pairs = joined([fits], numbers)
+    pairs = merged_pairs([fits], numbers)
     assert (pairs.initiator.tolist(), pairs.responder.tolist()) == ([2], [1])
     assert numbers["node4"] == 2
 
@@ -50,7 +50,7 @@ def test_nothing_heard_is_no_pair():
     """A window without batches says nothing of any pair."""
     fits = ShardFit(SyncSettings()).close(0)
     assert fits == ((), None, ())
-    assert joined([fits], ClockNumbers()) is None
+    assert merged_pairs([fits], ClockNumbers()) is None
 
 
 def test_a_window_is_learnt_from_once_its_clocks_are_still_trusted(start):

@@ -11,7 +11,7 @@ from foliot.node.shard import ShardSettings
 from foliot_schemas.subjects import CLOCKS, FITS
 from patient_bus import connected
 
-pytestmark = pytest.mark.nats
+pytestmark = [pytest.mark.nats, pytest.mark.usefixtures("late_holdover")]
 
 STARTS = ("node2",)
 FIRST, SECOND = (ShardSettings(starts=STARTS, number=number) for number in (0, 1))

@@ -8,8 +8,11 @@ import pytest
 
 from foliot_schemas import StampBatch
 from foliot_schemas.observation import Stream
+from foliot_sync.core.fit.pair_estimate import PairEstimates
 from foliot_sync.core.solve.stamp_noise import stamp_noise
+from foliot_sync.core.solve.window_solution import weigh
 from foliot_sync.core.synchroniser import Synchroniser
+from foliot_sync.core.track.kalman import ClockTracks
 
 
 class Pairs:
@@ -26,7 +29,7 @@ HONEST = [(a, b, 20.0 + a + b) for a in range(4) for b in range(a + 1, 4)]
 
 def test_the_quietest_pair_but_one_counts_and_of_one_reporter_its_own():
     """Clock 0 has nobody else's word on it, and 4 has no pair."""
-    assert stamp_noise(Pairs(*HONEST), 5).tolist() == [21.0, 23.0, 23.0, 24.0, np.inf]
+    assert stamp_noise(Pairs(*HONEST), 5).clocks.tolist() == [21.0, 23.0, 23.0, 24.0, np.inf]
 
 
 @pytest.mark.parametrize("liar", [1, 2, 3])
@@ -34,7 +37,35 @@ def test_no_single_reporter_lowers_the_noise_of_any_clock_that_others_report(lia
     """Neither of its own nor of a neighbour's."""
     lies = [(a, b, 4.0 if a == liar else noise) for a, b, noise in HONEST]
 
-    assert (stamp_noise(Pairs(*lies), 4) >= 20.0).all()
+    assert (stamp_noise(Pairs(*lies), 4).clocks >= 20.0).all()
+
+
+@pytest.mark.parametrize("liar", [1, 2, 3])
+def test_a_liars_pairs_weigh_no_more_than_others_reports_let_them(liar):
+    """Neither in what is found of the pairs, nor in the mesh, and not if it says the lie twice."""
+    lies = [(a, b, 4.0 if a == liar else noise) for a, b, noise in HONEST]
+    lies += [pair for pair in lies if pair[0] == liar]
+
+    assert (stamp_noise(Pairs(*lies), 4).pairs >= 20.0).all()
+    one_each = [pair for number, pair in enumerate(lies) if pair not in lies[:number]]
+    assert (offset_variances(Pairs(*one_each)) >= 0.8 * offset_variances(Pairs(*HONEST))).all()
+
+
+def test_where_two_report_a_clock_the_noisier_one_takes_no_weight_from_the_others_pairs():
+    """Clock 1 is reported by 0, whose stamps are bad, and by itself."""
+    mixed = [(a, b, 2_000.0 if a == 0 else noise) for a, b, noise in HONEST]
+
+    assert stamp_noise(Pairs(*mixed), 4).pairs.tolist() == [2_000.0] * 3 + [25.0] * 3
+
+
+def offset_variances(pairs):
+    """The variances of all clocks but the first, solved over the mesh from pairs of no width."""
+    none, whole, ones = np.zeros(len(pairs.noise_ns)), np.zeros(len(pairs.noise_ns), int), np.ones(4)
+    estimates = PairEstimates(
+        pairs.initiator, pairs.responder, whole, whole, none, pairs.noise_ns**2, none, none + 1.0, none - 1e6, none + 1e6, pairs.noise_ns, none > 0
+    )  # fmt: skip
+    tracks = ClockTracks.unknown(4, 20.0)._replace(windows=ones.astype(int), p00=ones, p11=ones)
+    return weigh(estimates, tracks, 0).offsets.variance[1:]
 
 
 def test_nodes_have_no_word_for_their_noise():

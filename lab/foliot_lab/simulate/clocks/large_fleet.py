@@ -38,15 +38,15 @@ class LargeFleet:
     """Clocks that each measure some others, chosen at random.
 
     Parameters:
-        crowd: the names of the nodes.
+        fleet: the names of the nodes.
         neighbours: neighbours of each node, an even number.
         streams: streams of each pair of clocks.
     """
 
-    def __init__(self, crowd: SyntheticFleet, *, neighbours: int = 10, streams: int = 4) -> None:
-        self._crowd, self._streams = crowd, streams
+    def __init__(self, fleet: SyntheticFleet, *, neighbours: int = 10, streams: int = 4) -> None:
+        self._fleet, self._streams = fleet, streams
         random = self._random = np.random.default_rng(_SEED)
-        nodes = crowd.nodes
+        nodes = fleet.nodes
         ring, steps = (
             random.permutation(nodes),
             random.choice(np.arange(1, (nodes + 1) // 2), neighbours // 2, replace=False),
@@ -102,11 +102,11 @@ class LargeFleet:
         slopes, at = slope_ppb.tolist(), self._first[first : last + 1] - begin
         for place, node in enumerate(nodes.tolist()):
             yield (
-                self._crowd.name(node),
+                self._fleet.name(node),
                 encode(
                     StampBatch.of(
                         rows[at[place] * a_pair : at[place + 1] * a_pair],
-                        node=self._crowd.name(node),
+                        node=self._fleet.name(node),
                         since_ns=int(since[place]),
                         until_ns=int(until[place]),
                         epoch_ns=int(epoch[place]),
@@ -135,8 +135,8 @@ class LargeFleet:
 
     def _described(self, node: int, slopes_ppb: list[float]) -> tuple[Stream, ...]:
         """The streams of the pairs that a node initiates: rail by rail, then the next entropy."""
-        name = self._crowd.name(node)
-        responders = map(self._crowd.name, self.responder[self._first[node] : self._first[node + 1]].tolist())
+        name = self._fleet.name(node)
+        responders = map(self._fleet.name, self.responder[self._first[node] : self._first[node + 1]].tolist())
         return tuple(
             Stream(
                 path=f"{name}.rail{number % 2}>{responder}.rail{number % 2}#{number // 2}",

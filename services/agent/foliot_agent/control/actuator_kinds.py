@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from foliot.settings import SettingsError
 from foliot_agent.control.contained_actuator import ContainedActuator
-from foliot_agent.control.kernel_backend import KernelBackend, uninstall
+from foliot_agent.control.kernel_backend import KernelBackend, rehearse_uninstall, uninstall
 from foliot_schemas import SERVICE_ADDRESSES
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from foliot_agent.actuators.base import Actuator
     from foliot_agent.control.action_handlers import NodeView
+    from foliot_agent.kernel.dry_run import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,9 @@ class ActuatorKind:
     """Makes a `KernelBackend`, or an object with its methods; for another class of traffic an `Actuator`."""
     traffic: str = SERVICE_ADDRESSES
     remove: Callable[[], Awaitable[None]] | None = None
-    """Takes away all that any run of it left on this host."""
+    """Takes away all that any run of it left on this host. It raises `ActuatorError`, or the `NetlinkError` of pyroute2, if the host refuses."""
+    rehearse_removal: Callable[[], Awaitable[tuple[Change, ...]]] | None = None
+    """The changes that `remove` would make on this host, which stays as it is."""
 
 
 _kinds: dict[str, ActuatorKind] = {}
@@ -77,5 +80,15 @@ async def remove_all() -> None:
             await kind.remove()
 
 
-register(ActuatorKind("overlay", lambda view: KernelBackend(view.layout, view.restart_cache), remove=uninstall))
+async def rehearse_removal() -> tuple[Change, ...]:
+    """The changes that `remove_all` would make on this host, as it is now."""
+    removals = [kind.rehearse_removal for kind in _kinds.values() if kind.rehearse_removal is not None]
+    return tuple([change for rehearse in removals for change in await rehearse()])
+
+
+def _overlay(view: NodeView) -> KernelBackend:
+    return KernelBackend(view.layout, view.restart_cache)
+
+
+register(ActuatorKind("overlay", _overlay, remove=uninstall, rehearse_removal=rehearse_uninstall))
 register(ActuatorKind("emulated", lambda view: KernelBackend(view.layout, view.restart_cache, is_real=False)))

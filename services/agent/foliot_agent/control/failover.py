@@ -82,7 +82,11 @@ class Failover:
 
     def on_bus_away(self) -> None:
         """Acts, as the bus does not answer any more, on losses that were left to the remediator. It may never have heard of them."""
-        if acts_on_own(self.settings.armed, self.settings.policy, bus_connected=False):
+        acts_with, acts_without = (
+            acts_on_own(self.settings.armed, self.settings.policy, bus_connected=connected)
+            for connected in (True, False)
+        )
+        if acts_without and not acts_with:
             for turn in self._losses.lasting():
                 self.spawn(self._flee(turn, self.clock.now_ns()))
 

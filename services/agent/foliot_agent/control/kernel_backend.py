@@ -258,3 +258,11 @@ async def uninstall() -> None:
     async with AsyncIPRoute() as netlink:
         await remove(netlink)
     log.info("overlay_removed")
+
+
+async def rehearse_uninstall() -> tuple[Change, ...]:
+    """The changes that `uninstall` would make in this network namespace, as it is now."""
+    async with AsyncIPRoute() as netlink:
+        rehearsal = DryRun(netlink)
+        await remove(rehearsal)
+        return tuple(rehearsal.changes)

@@ -12,7 +12,7 @@ from foliot.settings import SettingsError
 from foliot_agent.install import envfile, systemd_units
 from foliot_agent.install.addressing import PlaceError
 from foliot_agent.install.findings import Finding, stop
-from foliot_agent.install.settingsfile import PATH
+from foliot_agent.install.settingsfile import SETTINGS
 
 if TYPE_CHECKING:
     import argparse
@@ -100,13 +100,13 @@ def _check(files: Files, present: AgentSettings, *, only_looks: bool) -> None:
     if not (present.key or present.key_file):
         raise PlaceError(
             "--armed: agents that move by themselves tell each other so under a key: give --key-file, "
-            f"or set agent.key_file in /{PATH}"
+            f"or set agent.key_file in /{SETTINGS}"
         )
     below = str(files.root / present.key_file.lstrip("/")) if present.key_file else ""
     try:
         msgspec.structs.replace(present, key_file=below, armed="always").secret()
     except SettingsError as error:
         if not (only_looks and isinstance(error.__cause__, PermissionError)):
-            raise PlaceError(f"--armed: {error} (from /{PATH}); put it right, or give --key-file") from error
+            raise PlaceError(f"--armed: {error} (from /{SETTINGS}); put it right, or give --key-file") from error
     except ValueError as error:
-        raise PlaceError(f"--armed: agent.key in /{PATH} is too short; put it right, or give --key-file") from error
+        raise PlaceError(f"--armed: agent.key in /{SETTINGS} is too short; put it right, or give --key-file") from error

@@ -21,7 +21,7 @@ from foliot_agent.install import addressing, armed_setup, checks, nics, survey, 
 from foliot_agent.install.addressing import ANYBODY, PlaceError
 from foliot_agent.install.console import complain, say
 from foliot_agent.install.findings import note, stop
-from foliot_agent.install.settingsfile import PATH, SettingsFile, asked_of_bus, check_telemetry
+from foliot_agent.install.settingsfile import SETTINGS, SettingsFile, asked_of_bus, check_telemetry
 from foliot_agent.install.tracked_files import Files
 from foliot_schemas.claim import index_key
 from foliot_schemas.subjects import CLAIMS
@@ -78,11 +78,11 @@ async def _join(arguments: argparse.Namespace) -> int:
     check_telemetry(arguments.telemetry)
     files = Files(arguments.root)
     files.check_record()
-    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments), arguments.telemetry)
+    settings = SettingsFile(files.read(SETTINGS), asked_of_bus(arguments), arguments.telemetry)
     states = await nics.nics()
     fleet = await survey.look_at_bus(settings.bus)
     meant = await _meant(arguments, settings, states, fleet)
-    files.want(PATH, settings.text(meant.node))
+    files.want(SETTINGS, settings.text(meant.node))
     systemd_units.want(files, settings.bus)
     obstacles, variables = armed_setup.want(files, settings.agent_key, arguments)
     meant = msgspec.structs.replace(meant, variables=variables)
@@ -106,7 +106,7 @@ async def _join(arguments: argparse.Namespace) -> int:
     if fleet.answers:
         node = await _claimed(settings.bus, meant.node, fleet, is_free=arguments.index is None)
         meant = msgspec.structs.replace(meant, node=node)
-        files.want(PATH, settings.text(node))
+        files.want(SETTINGS, settings.text(node))
     return _do(files, settings, meant, arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -10,12 +11,14 @@ from pyroute2.netlink.exceptions import NetlinkError
 from foliot.bus.one_shot import OneShot
 from foliot.bus.retry import BUS_ERRORS, in_words
 from foliot.node.identity_claims import host_id
+from foliot.runtime.extensions import extend
 from foliot.runtime.service import set_up_logs
 from foliot.settings import BusSettings, SettingsError
-from foliot_agent.control.kernel_backend import uninstall
-from foliot_agent.install import plan_command, systemd_units
+from foliot_agent.actuators.base import ActuatorError
+from foliot_agent.control import actuator_kinds
+from foliot_agent.install import systemd_units
 from foliot_agent.install.console import complain, say
-from foliot_agent.install.settingsfile import PATH, SettingsFile, asked_of_bus
+from foliot_agent.install.settingsfile import SETTINGS, SettingsFile, asked_of_bus
 from foliot_agent.install.tracked_files import Files
 from foliot_schemas.names import escape
 from foliot_schemas.permissions import NODE_ROLES
@@ -24,14 +27,18 @@ from foliot_schemas.subjects import CLAIMS, CLOCKS, COMMAND, HOMES, INVENTORY, P
 if TYPE_CHECKING:
     import argparse
 
+    from foliot_agent.kernel.dry_run import Change
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Leaves; returns the exit status, which is 1 if something is left to do."""
     set_up_logs("error")
     try:
         return asyncio.run(_leave(arguments))
-    except (SettingsError, systemd_units.UnitError) as error:
+    except (SettingsError, ActuatorError, systemd_units.UnitError) as error:
         complain(f"{error}\n")
+    except NetlinkError as error:
+        complain(f"the kernel's part stays: {error}; run as root\n")
     except PermissionError as error:
         complain(f"{error.filename or error}: may not be changed; run as root\n")
     return 1
@@ -39,24 +46,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _leave(arguments: argparse.Namespace) -> int:
     files = Files(arguments.root)
-    settings = SettingsFile(files.read(PATH), asked_of_bus(arguments))
+    settings = SettingsFile(files.read(SETTINGS), asked_of_bus(arguments))
     if arguments.name:
         return await forget(settings.bus, arguments.name, whoever=True, dry=arguments.dry_run)
     files.check_record()  # before anything is taken away
     would = "would " if arguments.dry_run else ""
     is_host = systemd_units.is_host(arguments.root)
+    # Files of an image are no reason to cut off the host on which it is made.
+    of_kernel = is_host or arguments.kernel
+    if of_kernel:
+        _load_extensions(files)
     runs = is_host and systemd_units.manager_runs() and systemd_units.are_known()
     if runs:
         say(f"{would}stop {' and '.join(systemd_units.UNITS)}\n")
         if not arguments.dry_run:
             systemd_units.end()
-    # Files of an image are no reason to cut off the host on which it is made.
-    of_kernel = is_host or arguments.kernel
-    changes = await plan_command.rehearse_removal() if of_kernel else ()
-    for change in changes:
-        say(f"{would}{change}\n")
-    if of_kernel and not arguments.dry_run and not await _clear_kernel():
-        return 1
+    changes = await _clear_kernel(would, dry=arguments.dry_run) if of_kernel else ()
     left = await forget(settings.bus, settings.node.name, whoever=False, dry=arguments.dry_run) if settings.node else 0
     steps = files.steps_back()
     for step in steps:
@@ -70,14 +75,25 @@ async def _leave(arguments: argparse.Namespace) -> int:
     return left
 
 
-async def _clear_kernel() -> bool:
-    """Takes away what agents made in this network namespace; False: it may not."""
-    try:
-        await uninstall()
-    except NetlinkError as error:
-        complain(f"the kernel's part stays: {error}; run as root\n")
-        return False
-    return True
+def _load_extensions(files: Files) -> None:
+    """Makes the actuators of extensions known, as the agent does: what they left goes too.
+
+    Raises:
+        SettingsError: one cannot be loaded.
+    """
+    if files.read(SETTINGS) is not None:
+        os.environ["FOLIOT_CONFIG"] = str(files.root / SETTINGS)
+    extend("agent")
+
+
+async def _clear_kernel(would: str, *, dry: bool) -> tuple[Change, ...]:
+    """Takes away what actuators left in this network namespace; returns it, said."""
+    changes = await actuator_kinds.rehearse_removal()
+    for change in changes:
+        say(f"{would}{change}\n")
+    if not dry:
+        await actuator_kinds.remove_all()
+    return changes
 
 
 async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) -> int:

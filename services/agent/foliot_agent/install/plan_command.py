@@ -7,12 +7,12 @@ import os
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyroute2 import AsyncIPRoute
 
 from foliot.bus.one_shot import OneShot
 from foliot.bus.retry import BUS_ERRORS, in_words
 from foliot.node.addressing import describe
 from foliot.node.link_monitor import node_settings
+from foliot.runtime.extensions import extend
 from foliot.runtime.service import node_clock
 from foliot.settings import BusSettings, SettingsError, load
 from foliot_agent.actuators.base import ActuatorError
@@ -21,8 +21,7 @@ from foliot_agent.control.actuator_kinds import backend, others
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.install.console import complain, say
-from foliot_agent.kernel.dry_run import Change, DryRun
-from foliot_agent.kernel.overlay_devices import OverlayError, remove
+from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.subjects import INVENTORY, PATHS
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from foliot.settings import NodeSettings
+    from foliot_agent.kernel.dry_run import Change
     from foliot_schemas import Node, NodePaths
 
 
@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the plan; returns the exit status."""
     os.environ["FOLIOT_CONFIG"] = arguments.config
     try:
+        extend("agent")
         node, settings = asyncio.run(node_settings()), load(AgentSettings, "agent")
         peers, paths = ((), None) if arguments.no_bus else asyncio.run(_fleet(load(BusSettings, "bus"), describe(node)))
         changes = asyncio.run(rehearse(node, settings, peers, paths))
@@ -61,7 +62,7 @@ async def rehearse(
     Raises:
         OverlayError: a NIC is not there.
         ActuatorError: a route or rule could not be.
-        SettingsError: there is no such actuator.
+        SettingsError: there is no such actuator; those of extensions are there once these are loaded.
     """
     clock = node_clock(node.name)
     view = NodeView(layout=Layout.of(node), peers={}, clock=clock, restart_cache=RestartCache("", node.name, ""))
@@ -69,14 +70,6 @@ async def rehearse(
     for actuator in others(view):
         changes += await actuator.rehearse()
     return changes
-
-
-async def rehearse_removal() -> tuple[Change, ...]:
-    """The changes that a removal of all of the agent's objects would make in this network namespace, as it is now."""
-    async with AsyncIPRoute() as netlink:
-        rehearsal = DryRun(netlink)
-        await remove(rehearsal)
-        return tuple(rehearsal.changes)
 
 
 async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], NodePaths | None]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-PATH = "etc/foliot/foliot.toml"
+SETTINGS = "etc/foliot/foliot.toml"
 
 
 def asked_of_bus(arguments: argparse.Namespace) -> dict[str, str]:
@@ -62,24 +62,26 @@ class SettingsFile:
         try:
             self._present: dict[str, Any] = tomllib.loads(text or "")
         except (ValueError, RecursionError) as error:
-            raise SettingsError(f"/{PATH}: not TOML: {error}") from error
+            raise SettingsError(f"/{SETTINGS}: not TOML: {error}") from error
         for section, values in self._present.items():
             if not isinstance(values, dict):
-                raise SettingsError(f"/{PATH}: {section}: expected a table [{section}], got {type(values).__name__}")
+                raise SettingsError(
+                    f"/{SETTINGS}: {section}: expected a table [{section}], got {type(values).__name__}"
+                )
         self._bus = {**self._present.get("bus", {}), **{key: value for key, value in asked.items() if value}}
-        self.bus = read(BusSettings, "bus", {"bus": self._bus}, {}, source=f"/{PATH}")
+        self.bus = read(BusSettings, "bus", {"bus": self._bus}, {}, source=f"/{SETTINGS}")
 
     @property
     def node(self) -> NodeSettings | None:
         """The node that the present text speaks of."""
-        return read(NodeSettings, "node", self._present, {}, source=f"/{PATH}") if "node" in self._present else None
+        return read(NodeSettings, "node", self._present, {}, source=f"/{SETTINGS}") if "node" in self._present else None
 
     @property
     def agent_key(self) -> AgentSettings:
         """The agents' shared key in the present text, and nothing else."""
         present = self._present.get("agent", {})
         said = {key: value for key, value in present.items() if key in {"key", "key_file"}}
-        return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{PATH}")
+        return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{SETTINGS}")
 
     def text(self, node: NodeSettings) -> str:
         """The new text; the present one, comments and all, if it says the same."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foliot.node.identity_claims import host_id
-from foliot_agent.install.settingsfile import PATH as SETTINGS
+from foliot_agent.install.settingsfile import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 Verb = Literal["add", "change", "remove"]
-Kind = Literal["link", "address", "sysctl", "rule", "route", "forwarding", "neighbour"]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change of the kernel's state."""
 
     verb: Verb
-    kind: Kind
+    kind: str
+    """`link`, `address`, `sysctl`, `rule`, `route`, `forwarding` or `neighbour`, or an actuator's own word."""
     name: str
     """The thing that is changed: a device, an address or prefix, a file of /proc/sys."""
     detail: dict[str, str | int]
@@ -190,7 +190,7 @@ class DryRun(Devices):
             return socket.if_indextoname(index)
         return next(name for name, number in self._planned.items() if number == index)
 
-    def _note(self, verb: Verb, kind: Kind, name: str, detail: dict[str, str | int]) -> None:
+    def _note(self, verb: Verb, kind: str, name: str, detail: dict[str, str | int]) -> None:
         self.changes.append(Change(verb=verb, kind=kind, name=name, detail=detail))
 
 

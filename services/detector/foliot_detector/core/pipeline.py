@@ -8,7 +8,7 @@ from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_detector.core import registry
 from foliot_detector.core.state.event_time import EventTime
-from foliot_detector.core.state.inventory import Inventory
+from foliot_detector.core.state.inventory import Inventory, InventorySettings
 from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState, decode, encode, event_kinds
 from foliot_schemas.names import node_of
 
@@ -45,10 +45,11 @@ class Pipeline:
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
         self._shard = shard
-        self.inventory = Inventory(settings, shard)
+        parts = settings.parts()
+        self.inventory = Inventory(parts[InventorySettings], shard)
         self.counts = self.inventory.counts
         self._event_time = EventTime()
-        self._detectors = tuple(make(self.inventory) for make in registry.DETECTORS.values())
+        self._detectors = tuple(make(self.inventory, parts) for make in registry.DETECTORS.values())
         self._extensions = registry.of_extensions(self.inventory)
         self._failures = ExtensionFailures()
         self._newest: dict[str, tuple[int, int]] = {}

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foliot_detector.core.detectors.clock_disruption import ClockDisruptionDetector
 from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
-from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector
+from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector, PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
+from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.core.detectors.process_down import ProcessDownDetector
+from foliot_detector.core.state.inventory import InventorySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    import msgspec
 
     from foliot_detector.core.protocol import Detector
     from foliot_detector.core.state.inventory import Inventory
 
-DETECTORS: dict[str, Callable[[Inventory], Detector]] = {
-    "port-flap": PortFlapDetector,
+DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
+    "port-flap": lambda inventory, settings: PortFlapDetector(inventory, settings[PortFlapSettings]),
     # Before loss, which leaves alone what is silent.
-    "path-silence": PathSilenceDetector,
-    "packet-loss": PathLossDetector,
-    "process-down": ProcessDownDetector,
-    "clock-disruption": lambda _: ClockDisruptionDetector(),
+    "path-silence": lambda inventory, settings: PathSilenceDetector(inventory, settings[PathSilenceSettings]),
+    "packet-loss": lambda inventory, _: PathLossDetector(inventory),
+    "process-down": lambda inventory, _: ProcessDownDetector(inventory),
+    "clock-disruption": lambda *_: ClockDisruptionDetector(),
 }
+"""Each makes a detector from the inventory and the settings of all parts, by their type."""
+SETTINGS: tuple[type[msgspec.Struct], ...] = (InventorySettings, PathSilenceSettings, PortFlapSettings)
+"""What the table `[detector]` is composed of. Several detectors read what is the inventory's."""
 _OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}
 
 

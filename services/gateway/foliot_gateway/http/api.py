@@ -1,5 +1,6 @@
 """The HTTP interface: every handler passes a question on, and returns the answer."""
 
+import time
 from importlib.metadata import version
 from typing import Annotated
 
@@ -20,8 +21,8 @@ from foliot_gateway.state.path_table import PathView
 from foliot_gateway.state.queries import FEW_RECORDS, Health, QueryError
 from foliot_gateway.state.records import MOST_RECORDS, CommandView
 from foliot_gateway.state.store import Store
-from foliot_gateway.state.subscription import Hub
 from foliot_gateway.state.trace_store import Trace, TraceSummary
+from foliot_gateway.subscription import Hub
 from foliot_schemas import ClockState, Event
 
 Known = NamedDependency[Store]
@@ -68,7 +69,7 @@ async def get_trace_of_event(
     event: Annotated[str, Parameter(description="The event's id; percent-encode it, it may hold / > and #")],
 ) -> Trace:
     """The trace of the fault that an event belongs to."""
-    return queries.trace_of_event(store, event)
+    return queries.trace_of_event(store, event, time.monotonic_ns())
 
 
 @get("/api/v1/commands", tags=["records"])
@@ -91,7 +92,7 @@ async def get_traces(store: Known, limit: Limit = FEW_RECORDS) -> tuple[TraceSum
 @get("/api/v1/traces/{trace_id:str}", tags=["traces"])
 async def get_trace(store: Known, trace_id: Annotated[str, Parameter(description="32 hex digits")]) -> Trace:
     """A trace: its spans by their start, with the ids of their parents."""
-    return queries.trace(store, trace_id)
+    return queries.trace(store, trace_id, time.monotonic_ns())
 
 
 @get("/metrics", tags=["health"], media_type="text/plain; version=0.0.4")
@@ -103,7 +104,7 @@ async def get_metrics(store: Known) -> bytes:
 @get("/healthz", tags=["health"])
 async def get_health(store: Known) -> Response[Health]:
     """200 while every part does its work, else 503; either way it says which part does not."""
-    health = queries.health(store)
+    health = queries.health(store, time.monotonic())
     return Response(health, status_code=200 if health.healthy else 503)
 
 

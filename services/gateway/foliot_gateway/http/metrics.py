@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ def _metrics(store: Store, nics: list[NicView]) -> Iterator[Metric]:
     )
     failed = "Attempts to store an event, command or outcome that failed"
     yield _labelled(CounterMetricFamily("foliot_unstored_attempts", failed, labels=("service",)), store.unstored)
+    late = "Reports of all probes, by how late a step of the probe's loop was, or how long it took, since the report before"
+    yield HistogramMetricFamily(
+        "foliot_probe_lateness_seconds", late, buckets=store.lateness.buckets(), sum_value=store.lateness.total_s
+    )
     yield GaugeMetricFamily("foliot_bus_connected", "1 while the bus answers", value=store.bus_connected)
 
 

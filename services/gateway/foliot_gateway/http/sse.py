@@ -12,7 +12,7 @@ from litestar.response import Stream
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
-from foliot_gateway.state.subscription import Hub
+from foliot_gateway.subscription import Hub
 
 _NAMES: dict[type[msgspec.Struct], str] = {Tiles: "tiles", Told: "event", Missed: "missed", State: "state"}
 _RETRY = b"retry: 1000\n\n"

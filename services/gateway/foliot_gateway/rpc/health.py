@@ -7,6 +7,7 @@ holds up the others.
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from foliot_gateway.state.store import Store
-    from foliot_gateway.state.subscription import Hub
+    from foliot_gateway.subscription import Hub
 
 _Status = health_pb2.HealthCheckResponse
 
 
-class Health:
+class HealthServicer:
     """The service.
 
     Parameters:
@@ -60,4 +61,4 @@ class Health:
     def _status(self, name: str) -> Any:
         if name not in self._names:
             return _Status.SERVICE_UNKNOWN
-        return _Status.SERVING if queries.health(self._store).healthy else _Status.NOT_SERVING
+        return _Status.SERVING if queries.health(self._store, time.monotonic()).healthy else _Status.NOT_SERVING

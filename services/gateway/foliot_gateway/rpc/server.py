@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from foliot_gateway.state.store import Store
-    from foliot_gateway.state.subscription import Hub
+    from foliot_gateway.subscription import Hub
 
 _REQUEST_BYTES: Final = 64 * 1024
 """The longest id has 4,096 characters, and a request has two names."""
@@ -54,7 +54,7 @@ async def start(store: Store, hub: Hub, addresses: Iterable[tuple[str, int]]) ->
         ),
     )
     server.add_generic_rpc_handlers((*services.handlers(store, hub), *reflection.handlers(health_pb2.DESCRIPTOR)))
-    health_pb2_grpc.add_HealthServicer_to_server(health.Health(store, hub, descriptors.services()), server)
+    health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(store, hub, descriptors.services()), server)
     for host, port in addresses:
         try:
             server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

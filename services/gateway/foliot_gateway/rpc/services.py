@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from foliot_gateway.state.store import Store
-    from foliot_gateway.state.subscription import Hub
+    from foliot_gateway.subscription import Hub
 
     Ask = Callable[[Any], Iterable[msgspec.Struct]]
 
@@ -67,9 +68,9 @@ def handlers(store: Store, hub: Hub) -> tuple[Any, ...]:
         "ListTraces": lambda asked: store.traces.recent(_limit(asked)),
     }
     single: dict[str, Callable[[Any], msgspec.Struct]] = {
-        "GetTrace": lambda asked: queries.trace(store, asked.trace_id),
-        "GetTraceOfEvent": lambda asked: queries.trace_of_event(store, asked.event),
-        "GetHealth": lambda _: queries.health(store),
+        "GetTrace": lambda asked: queries.trace(store, asked.trace_id, time.monotonic_ns()),
+        "GetTraceOfEvent": lambda asked: queries.trace_of_event(store, asked.event, time.monotonic_ns()),
+        "GetHealth": lambda _: queries.health(store, time.monotonic()),
     }
 
     async def watch(asked: Any) -> AsyncGenerator[bytes]:

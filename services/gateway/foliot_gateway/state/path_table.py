@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from foliot.columns import grown
 from foliot_gateway.state.nic_condition import NicPaths
 from foliot_gateway.state.verdicts import Verdicts
 from foliot_schemas import DelayBatch, Witness
@@ -194,7 +195,7 @@ class PathTable:
             self._into.setdefault(node_of(parsed.destination), []).append(path)
             number = self._numbers[path] = len(self._numbers)
             if number >= len(self._last):
-                self._last = np.concatenate([self._last, np.zeros_like(self._last)])
+                self._last = grown(self._last, 2 * number)
         return number
 
     def _count(self, path: str, *, bad: bool) -> bool:

@@ -5,7 +5,6 @@ Transports map answers and errors. Nothing here depends on how an answer travels
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -68,20 +67,23 @@ def events(store: Store, *, limit: int, kind: str = "", since_ns: int = 0) -> tu
     return found
 
 
-def trace(store: Store, trace_id: str) -> Trace:
+def trace(store: Store, trace_id: str, now_ns: int) -> Trace:
     """A trace by its 32 hex digits.
+
+    Parameters:
+        now_ns: by the monotonic clock, as where spans arrive.
 
     Raises:
         NotFoundError: it is not among those that the gateway keeps.
     """
-    found = store.traces.get(trace_id.lower(), time.monotonic_ns())
+    found = store.traces.get(trace_id.lower(), now_ns)
     if found is None:
         raise NotFoundError(f"There is no trace {_shown(trace_id)} among those the gateway keeps.", "no-such-trace")
     return found
 
 
-def trace_of_event(store: Store, event_id: str) -> Trace:
-    """The trace of the fault that an event belongs to.
+def trace_of_event(store: Store, event_id: str, now_ns: int) -> Trace:
+    """The trace of the fault that an event belongs to; `now_ns` as of `trace`.
 
     Raises:
         NotFoundError: the event is not kept, it belongs to no fault, or no span of the fault's trace is here.
@@ -92,7 +94,7 @@ def trace_of_event(store: Store, event_id: str) -> Trace:
     if not event.fault:
         raise NotFoundError(f"The event {_shown(event_id)} belongs to no fault, so it has no trace.", "no-fault")
     identity = f"{trace_id_of(event.fault):032x}"
-    found = store.traces.get(identity, time.monotonic_ns())
+    found = store.traces.get(identity, now_ns)
     if found is None:
         raise NotFoundError(
             f"No span of the event's trace {identity} is here: none has arrived yet, or they were let go.", "no-spans"
@@ -100,11 +102,11 @@ def trace_of_event(store: Store, event_id: str) -> Trace:
     return found
 
 
-def health(store: Store) -> Health:
-    """The parts of the gateway, and whether each does its work."""
+def health(store: Store, now_s: float) -> Health:
+    """The parts of the gateway, and whether each does its work, at a time of the monotonic clock."""
     bus = "connected" if store.bus_connected else "not connected: what is shown is what was last heard"
     history = "read" if store.journal.is_open else "not read: events and commands from before the start are missing"
-    unstoring = store.unstoring(time.monotonic())
+    unstoring = store.unstoring(now_s)
     stores = f"does not store what comes from: {', '.join(unstoring)}" if unstoring else "stores"
     return Health(
         healthy=store.bus_connected and store.journal.is_open and not unstoring,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from foliot_gateway.state.fleet import Fleet
+from foliot_gateway.state.lateness import Lateness
 from foliot_gateway.state.live_feed import MOST_EVENTS, Journal
 from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from foliot_gateway.settings import GatewaySettings
     from foliot_schemas import Command, Event, Outcome
 
@@ -25,14 +23,14 @@ _LASTING_S = 4.0
 
 
 class Store:
-    """All that is known now. `now_ns` tells reference time."""
+    """All that is known now."""
 
-    def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
-        self.now_ns = now_ns
         self.fleet = Fleet()
         self.records = Records()
         self.traces = TraceStore()
+        self.lateness = Lateness()
         self.rejected: Counter[str] = Counter()
         """Messages that could not be read, by the service that rejected them."""
         self.unstored: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-import type { Summary } from "./deeds.ts";
+import type { Summary } from "./actions.ts";
 import { apart, plural } from "./numbers.ts";
 
 const WAYS: Record<string, string> = { reroute: "away", restore: "back" };

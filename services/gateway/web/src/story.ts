@@ -1,5 +1,5 @@
 import { effect, signal } from "@preact/signals";
-import { unexplained } from "./deeds.ts";
+import { unexplained } from "./actions.ts";
 import { events, openEvent } from "./store.ts";
 import type { CommandView, Problem, Told, Trace } from "./wire.ts";
 

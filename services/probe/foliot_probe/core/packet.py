@@ -54,7 +54,7 @@ PREDECESSORS = 4
 ECHOES = 8
 """Receive stamps in a probe. They are twice as many: a peer sends four times as often as we do when a path is in use in one direction only."""
 
-Probe = np.dtype(
+ProbePacket = np.dtype(
     [
         ("magic", "<u4"),
         ("kind", "u1"),
@@ -91,7 +91,7 @@ HARDWARE, KERNEL, USER = range(len(KINDS))
 _HIGHEST_SEQUENCE = 1 << 62
 """Keeps sums of sequences inside int64, whatever a stranger sends."""
 
-_LEAST, _MOST = np.zeros(1, Probe), np.frombuffer(b"\xff" * Probe.itemsize, Probe).copy()
+_LEAST, _MOST = np.zeros(1, ProbePacket), np.frombuffer(b"\xff" * ProbePacket.itemsize, ProbePacket).copy()
 """The least and the greatest permitted value of each field."""
 _LEAST["interval_us"] = 1
 _MOST["sequence"] = _HIGHEST_SEQUENCE - 1
@@ -99,7 +99,7 @@ _LEAST["heard"], _MOST["heard"] = -1, _HIGHEST_SEQUENCE - 2
 # Stamps lie within 146 years of 0, so that differences of them fit into 64 bits, and the bus takes what comes of them.
 _LEAST["transmit_ns"] = _LEAST["receive_ns"] = 1 - FAR_NS
 _MOST["transmit_ns"] = _MOST["receive_ns"] = FAR_NS - 1
-_Words = np.dtype([("words", "<u8", (Probe.itemsize // 8,))])
+_Words = np.dtype([("words", "<u8", (ProbePacket.itemsize // 8,))])
 _LEAST_WORDS = _LEAST.view(_Words)["words"]
 _RANGE = _MOST.view(_Words)["words"] - _LEAST_WORDS
 """By how much each word may exceed the least, in wrapping arithmetic: one comparison for both bounds of all fields."""
@@ -112,7 +112,7 @@ def is_probe(probes: NDArray[Any], lengths: NDArray[np.uint32]) -> NDArray[np.bo
         (words - _LEAST_WORDS <= _RANGE).all(axis=1)
         & (probes["magic"] == MAGIC)
         & (probes["kind"] <= USER)
-        & (lengths >= Probe.itemsize)
+        & (lengths >= ProbePacket.itemsize)
         & (lengths <= MOST_BYTES)
     )
     return sane

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_probe.core.packet import MAGIC, MOST_BYTES, Probe
+from foliot_probe.core.packet import MAGIC, MOST_BYTES, ProbePacket
 from foliot_probe.core.sockaddr import Address
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Inbox:
         self._headers["vector"] = _addresses(self._vectors)
         self._headers["vector_length"] = 1
         self._headers["control"] = _addresses(self._controls)
-        self._probes = self._payloads[:, : Probe.itemsize].view(Probe)[:, 0]
+        self._probes = self._payloads[:, : ProbePacket.itemsize].view(ProbePacket)[:, 0]
         self._place = np.zeros(slots, np.intp)
         self._base = self._headers.ctypes.data
         self._reset(slots)
@@ -215,7 +215,7 @@ class Inbox:
             & (controls["next_type"] == _IP_RECVERR)
             & (controls["origin"] == _ORIGIN_TIMESTAMPING)
             & (controls["info"] == 0)  # SCM_TSTAMP_SND
-            & (lengths >= Probe.itemsize)
+            & (lengths >= ProbePacket.itemsize)
             & (lengths <= _PAYLOAD_BYTES)
         )
         slots, held = [], []
@@ -224,21 +224,21 @@ class Inbox:
         for length in set(lengths[whole].tolist()):  # a fabric has one or two
             slot = np.flatnonzero(whole & (lengths == length))
             slots.append(slot)
-            held.append(self._payloads[slot, length - Probe.itemsize : length])
+            held.append(self._payloads[slot, length - ProbePacket.itemsize : length])
         left = np.flatnonzero(cut)
         while len(left):  # likewise
             first = self._payloads[left[0]].tobytes().find(_NAME)
-            if not 0 <= first <= _PAYLOAD_BYTES - Probe.itemsize:
+            if not 0 <= first <= _PAYLOAD_BYTES - ProbePacket.itemsize:
                 left = left[1:]
                 continue
             alike = (self._payloads[left, first : first + len(_NAME)] == _NAME_BYTES).all(axis=1)
             slots.append(left[alike])
-            held.append(self._payloads[left[alike], first : first + Probe.itemsize])
+            held.append(self._payloads[left[alike], first : first + ProbePacket.itemsize])
             left = left[~alike]
         if not slots:
             return None
         slot = np.concatenate(slots)
-        return Departures(slot, self._place[slot], np.concatenate(held).view(Probe)[:, 0])
+        return Departures(slot, self._place[slot], np.concatenate(held).view(ProbePacket)[:, 0])
 
     def _batches(self, sockets: Sequence[socket.socket | None]) -> Iterator[tuple[int, int]]:
         """Reads all error queues and then all sockets, each until it is dry or has given enough.
@@ -279,11 +279,11 @@ class Outbox:
     def __init__(self, slots: int) -> None:
         self._headers = np.zeros(slots, _Header)
         self._names = np.zeros(slots, Address)
-        self._probes = np.zeros(slots, Probe)
+        self._probes = np.zeros(slots, ProbePacket)
         self._zeros = np.zeros(MOST_BYTES, np.uint8)
         self._vectors = np.zeros((slots, 2), _Vector)
         self._vectors["base"][:, 0] = _addresses(self._probes)
-        self._vectors["length"][:, 0] = Probe.itemsize
+        self._vectors["length"][:, 0] = ProbePacket.itemsize
         self._vectors["base"][:, 1] = self._zeros.ctypes.data
         self._headers["name"] = _addresses(self._names)
         self._headers["name_length"] = Address.itemsize

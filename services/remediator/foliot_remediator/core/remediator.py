@@ -10,7 +10,7 @@ from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_remediator.core import remedies
 from foliot_remediator.core.actions.decision import Decider, Decision
-from foliot_remediator.core.actions.remedy import FleetView, Seen
+from foliot_remediator.core.actions.fleet_view import FleetView
 from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
 from foliot_remediator.core.state.homes import Homes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from foliot.node.shard import Shard
-    from foliot_remediator.core.actions.remedy import Remedy
+    from foliot_remediator.core.actions.remedy import Remedy, Seen
     from foliot_remediator.core.state.inventory import Destination
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Placement
@@ -54,7 +54,7 @@ class Remediator:
         self._armer = BackupArmer(settings, self.inventory, self.routing, selector)
         view = FleetView(
             settings, self.inventory, self.health, self.routing, selector, self.decider,
-            self._armer.touch, self._armer.stir, self.assign_home,
+            self._armer.mark_changed, self._armer.mark_affected, self.assign_home,
         )  # fmt: skip
         made = remedies.made(view)
         for remedy in made:
@@ -183,7 +183,7 @@ class Remediator:
             _, left_before = self._gone.pop(node.name, (0, set()))
             self._gone[node.name] = now_ns, left | left_before
         if self.decider.lease:  # who takes it over looks at all of them anyway
-            self._armer.stir((*before, *self.inventory.neighbours(node.name), node.name))
+            self._armer.mark_affected((*before, *self.inventory.neighbours(node.name), node.name))
 
     def _forget(self, now_ns: int) -> None:
         """Forgets what befell nodes and NICs that left long enough ago."""
@@ -230,7 +230,7 @@ class Remediator:
         if paths.lease_revision < self.decider.lease:
             # A former holder's that came late. Whoever starts would read it.
             self._armer.stored(paths)
-            self._armer.stir((paths.node,))
+            self._armer.mark_affected((paths.node,))
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
         elif not self.decider.lease and is_newest and self._armer.stored(paths) and not is_own:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
@@ -243,7 +243,9 @@ class Remediator:
         """Lets a remedy speak. If another than the first fails, it is passed over and noted in `failures`: failover goes on."""
         try:
             made = [*(ask(self.remedies[name]) or ())]
-            self._armer.touch(command.node for decision in made for command in decision.commands if not command.advice)
+            self._armer.mark_changed(
+                command.node for decision in made for command in decision.commands if not command.advice
+            )
         except Exception as error:
             if name == FIRST:
                 raise

@@ -8,6 +8,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS, MOST_PPB
 from foliot_schemas.clock import ClockState
+from foliot_sync.core.limits import WORST_PPB
 from foliot_sync.core.track.status_machine import STATUSES
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def clock_states(
     bound_ns = np.minimum(_whole(promised.bound_ns + spread), hard_ns)
     # A clock that was that far off in the middle may have begun to run away a quarter of a window before.
     growth = promised.growth_ppb + 4 * records.suspected_ns / settings.window_s
-    hard_growth = np.maximum(growth, settings.worst_ppb)
+    hard_growth = np.maximum(growth, WORST_PPB)
     rate_wander = np.where(known, np.sqrt(tracks.density), 0.0)
     # The others are measured against it; but when they go on, it may be the one that has wandered.
     for column in (hard_ns, bound_ns, growth, rate_wander):

@@ -12,8 +12,9 @@ from foliot_sync.core import arrays
 from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import clock_states
-from foliot_sync.core.fit.shard_fit import ShardFit, joined
-from foliot_sync.core.solve.window_solution import disbelieved, doubts, hard_room, torn_clocks, weigh
+from foliot_sync.core.fit.shard_fit import ShardFit, merged_pairs
+from foliot_sync.core.limits import GATE_SIGMAS, SETTLE_WINDOWS, SIGMAS, TAKEOVER_WINDOWS, WORST_PPB
+from foliot_sync.core.solve.window_solution import disbelieved, hard_room, outliers, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
 from foliot_sync.core.timescale.time_map import Seen, measured_ns
 from foliot_sync.core.track import kalman
@@ -89,7 +90,7 @@ class Synchroniser:
         self.window += 1
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
-        pairs = joined(parts, self._numbers)
+        pairs = merged_pairs(parts, self._numbers)
         self._notice_boots(heard, now_ns)
         self._begin(heard)
         span_s = min((now_ns - self._now_ns) / NANOSECONDS, 2 * self.settings.window_s)
@@ -170,7 +171,7 @@ class Synchroniser:
         """Chooses the first reference and anchors its time."""
         if self.reference or not heard:
             return
-        wanted, patient = self.settings.reference, self.window <= self.settings.takeover_windows
+        wanted, patient = self.settings.reference, self.window <= TAKEOVER_WINDOWS
         if self._take_up(heard):
             self._former_run = {}
             return
@@ -211,7 +212,7 @@ class Synchroniser:
             weighing = weigh(sound, self._tracks, reference)
             if weighing is None:
                 break
-            certain, likely = doubts(weighing, reference, self.settings.gate_sigmas, self.settings.sigmas)
+            certain, likely = outliers(weighing, reference, GATE_SIGMAS, SIGMAS)
             # One window may be congested; a step shows in the next one too.
             before = self._records.suspected_ns > 0
             against, suspected = certain | (likely & before), likely & ~before
@@ -243,7 +244,7 @@ class Synchroniser:
         tracks = put(tracks, against, kalman.restart(take(tracks, against), anew))
         tracks = kalman.unsettled(tracks, against, self.settings.wander_ppb)
         tracks = crown(tracks, reference)
-        room = hard_room(weighing, tracks, self.settings.sigmas, self.settings.worst_ppb) + grown
+        room = hard_room(weighing, tracks, SIGMAS, WORST_PPB) + grown
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
         away, noise = np.where(suspected, np.abs(weighing.measured.offset), 0.0), weighing.noise_ns
@@ -263,7 +264,7 @@ class Synchroniser:
 
     def _heir(self, pairs: PairEstimates, barred: Mask) -> int | None:
         """The clock that would take over: by name the first of the settled clocks that these pairs have."""
-        settled = (self._tracks.windows >= self.settings.settle_windows) & ~barred
+        settled = (self._tracks.windows >= SETTLE_WINDOWS) & ~barred
         settled[self._numbers[self.reference]] = False
         present = np.zeros(len(self._names), dtype=bool)
         present[pairs.initiator] = present[pairs.responder] = True
@@ -274,7 +275,7 @@ class Synchroniser:
         if heir is None:
             return False
         self.timescale.hand_over(float(self._tracks.drift_ppb[heir]), self._reference_ns)
-        self._tracks = hand_over(self._tracks, heir, self._reference_ns, self.settings.worst_ppb)
+        self._tracks = hand_over(self._tracks, heir, self._reference_ns, WORST_PPB)
         self.reference = self._names[heir]
         return True
 
@@ -296,13 +297,13 @@ class Synchroniser:
         self._records = self._records.after(
             measured | (is_reference & heard & alone),
             (contradicted | impossible) & ~is_reference,
-            np.where(is_reference, settings.settle_windows, self._tracks.windows),
+            np.where(is_reference, SETTLE_WINDOWS, self._tracks.windows),
             np.where(is_reference, 0.0, promised_ns),
             settings,
         )
         if reference < 0:
             return
         self._forget(impossible | (self._records.missed >= settings.void_after_windows))
-        if self._records.missed[reference] >= settings.takeover_windows:
+        if self._records.missed[reference] >= TAKEOVER_WINDOWS:
             able = (self._records.missed == 0) & self._records.synchronised & self._tracks.known
             self._hand_over(first_by_name(able, self._names))

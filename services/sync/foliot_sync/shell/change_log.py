@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from foliot_sync.core.limits import TAKEOVER_WINDOWS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -55,7 +57,7 @@ class ChangeLog:
 
     def window(self, timescale: Timescale, states: Iterable[ClockState] = ()) -> None:
         """Says what has changed."""
-        patience, kind = self._settings.takeover_windows, self._settings.timescale
+        patience, kind = TAKEOVER_WINDOWS, self._settings.timescale
         if timescale.followed:
             if self._alone > patience and kind != "free":
                 log.info("timescale_followed", timescale=kind)

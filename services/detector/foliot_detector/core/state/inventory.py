@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,11 +12,11 @@ import numpy as np
 from foliot.clock.message_dating import MinimumOffsets
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
-from foliot_detector.core.state.port_counters import BELIEVED_NS, is_old, returns_between
 from foliot_detector.core.state.recent_peak import RecentPeak
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import node_of
+from foliot_schemas.port_order import BELIEVED_NS, is_old, returns_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
-    from foliot_detector.settings import DetectorSettings
     from foliot_schemas import DelayBatch, Event, HostLoad, Node, PortState
     from foliot_schemas.names import Path
 
@@ -47,6 +46,22 @@ _NOTABLE_NS = 10_000_000
 _HELD_NS = 4_000_000_000
 """How long a packet may have waited for a NIC that came back. The kernel holds it until it knows the neighbour's
 address, and asks for that three times, a second apart (arp(7)). The report comes after it."""
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of ``[detector]`` about all nodes and paths. Every detector finds them at the inventory."""
+
+    report_ms: _Positive = 100.0
+    """The shortest interval that the detector takes a node's regular reports to have. Nodes of an earlier version do
+    not say theirs (`probe.delay_interval_ms`), so it is this one. A node that leaves out a report was itself away."""
+    process_silence_s: _Positive = 1.0
+    """A process is dead if neither probes nor messages came from it for this long. It has two and a half intervals
+    of its reports if that is more. One whose words had gaps lately has up to three times as long."""
+    late_silence_s: _Positive = 1.0
+    """A path not heard for this long is silent although nobody said so at once. The default is five probes of the
+    slow sweep."""
 
 
 class Sign(msgspec.Struct, frozen=True, gc=False):
@@ -83,7 +98,7 @@ class Inventory:
         shard: the nodes that the inventory is told of, with their peers.
     """
 
-    def __init__(self, settings: DetectorSettings, shard: Shard) -> None:
+    def __init__(self, settings: InventorySettings, shard: Shard) -> None:
         self.settings = settings
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""

@@ -1,4 +1,4 @@
-"""Two messages about the same port: which is newer, and what happened between them by the kernel's counters."""
+"""Two messages about the same port: what happened between them by the kernel's counters."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from foliot_schemas.port_order import falls_between, is_another_device, returns_between
+
 if TYPE_CHECKING:
     from foliot_schemas import PortChange, PortState
 
 
 SECOND_NS = 1_000_000_000
-BELIEVED_NS = 5 * SECOND_NS
-"""Ports report every second. If for so long only messages older than the latest came, the latest was wrong. Its
-clock had run ahead, or it was a message from the future."""
-_WRAP = 1 << 32
-"""The kernel counts carriers in 32 bits (``atomic_t`` of struct net_device)."""
-_MOST_BETWEEN = 1 << 16
-"""Carriers lost between two messages at most: a second holds no tenth of them. Further apart, counters did not count."""
 _LAG_NS = 5 * SECOND_NS
 """How long a lost carrier may wait for the port's own counter to show it; five readings."""
 
@@ -39,20 +34,6 @@ class Change(NamedTuple):
     """By how much the RDMA device's count rose."""
 
 
-def is_old(latest: PortState, seen: PortState) -> bool:
-    """Whether `seen` was said before the latest.
-
-    The counters know best: a node's clock may have been set back between two messages.
-    """
-    if seen.fault != latest.fault:
-        return False
-    if _is_another(latest, seen):
-        return seen.at_ns < latest.at_ns
-    if falls_between(latest, seen) or returns_between(latest, seen):
-        return False
-    return seen.at_ns < latest.at_ns or (seen.at_ns == latest.at_ns and _counts(seen) != _counts(latest))
-
-
 def unheard(latest: PortState, seen: PortState) -> list[PortState]:
     """Changes of the port between the latest message that came and a newer one, oldest first, each as a message of its own."""
     found: list[PortState] = []
@@ -68,9 +49,9 @@ def unheard(latest: PortState, seen: PortState) -> list[PortState]:
 def _is_between(latest: PortState, change: PortChange, seen: PortState) -> bool:
     """Whether a change that came with `seen` happened after the latest word.
 
-    The counters know best, as in `is_old`. Where they did not move the time does, unless the clock was set back after the change.
+    The counters know best, as in `port_order.is_old`. Where they did not move the time does, unless the clock was set back after the change.
     """
-    is_same = seen.fault == latest.fault and not _is_another(latest, change)
+    is_same = seen.fault == latest.fault and not is_another_device(latest, change)
     if is_same and (falls_between(latest, change) or returns_between(latest, change)):
         return True
     return latest.at_ns < change.at_ns <= seen.at_ns
@@ -78,36 +59,13 @@ def _is_between(latest: PortState, change: PortChange, seen: PortState) -> bool:
 
 def is_made_anew(before: PortState, seen: PortState) -> bool:
     """Whether the host booted or the device was made again, so that the counters began again."""
-    return seen.fault != before.fault or _is_another(before, seen)
+    return seen.fault != before.fault or is_another_device(before, seen)
 
 
 def ran_back(before: PortState, seen: PortState) -> bool:
     """Whether a counter is where counting cannot have brought it: it was reset, or is no counter. It says nothing of what happened."""
-    pairs = zip(_counts(before), _counts(seen), strict=True)
-    return any(now != then and not _rose(then, now) for then, now in pairs)
-
-
-def falls_between(before: PortState, seen: PortState | PortChange) -> int:
-    """Carriers lost, an administrator's among them; 0 if the counter does not tell. It may have begun again at 0 after 2 ** 32 - 1."""
-    return _rose(before.carrier_down_count, seen.carrier_down_count)
-
-
-def returns_between(before: PortState, seen: PortState | PortChange) -> int:
-    """As `falls_between`, of carriers that came back."""
-    return _rose(before.carrier_up_count, seen.carrier_up_count)
-
-
-def _rose(before: int, now: int) -> int:
-    rose = (now - before) % _WRAP
-    return rose if rose < _MOST_BETWEEN else 0
-
-
-def _counts(port: PortState) -> tuple[int, int]:
-    return port.carrier_down_count, port.carrier_up_count
-
-
-def _is_another(before: PortState, seen: PortState | PortChange) -> bool:
-    return bool(before.index and seen.index) and seen.index != before.index
+    fell_back = seen.carrier_down_count != before.carrier_down_count and not falls_between(before, seen)
+    return fell_back or (seen.carrier_up_count != before.carrier_up_count and not returns_between(before, seen))
 
 
 @dataclass(slots=True)

@@ -1,14 +1,14 @@
 import { useEffect, useRef } from "preact/hooks";
-import { actsOf } from "../acts.ts";
-import { type Deed, deedsOf, summaryOf } from "../deeds.ts";
+import { type Action, actionsOf, summaryOf } from "../actions.ts";
 import { beganOf } from "../events.ts";
 import { type Fact, factOf } from "../facts.ts";
 import { date, plural, timeOfDay } from "../numbers.ts";
 import { resultOf } from "../results.ts";
+import { segmentsOf } from "../segments.ts";
 import { events, show } from "../store.ts";
 import { type Story, story } from "../story.ts";
 import type { FoliotEvent } from "../wire.ts";
-import { Deeds } from "./deeds.tsx";
+import { Actions } from "./actions.tsx";
 import { FactList } from "./facts.tsx";
 import { Waterfall } from "./waterfall.tsx";
 
@@ -24,8 +24,8 @@ function Open({ story }: { story: Story }) {
   }, []);
   const { told, trace } = story;
   const zero_ns = told ? beganOf(told, events.value) : (trace?.summary.start_ns ?? 0);
-  const acts = trace ? actsOf(trace.spans, zero_ns) : [];
-  const deeds = deedsOf(story.commands, story.earlier);
+  const segments = trace ? segmentsOf(trace.spans, zero_ns) : [];
+  const actions = actionsOf(story.commands, story.earlier);
   return (
     <section class="story" aria-labelledby="story" data-testid="story">
       <div class="heading">
@@ -37,18 +37,18 @@ function Open({ story }: { story: Story }) {
         </button>
       </div>
       {told && <FactList facts={factsOf(told.event, zero_ns)} />}
-      <Results deeds={deeds} since_ns={zero_ns} />
+      <Results actions={actions} since_ns={zero_ns} />
       {story.problem && <p class="none">{story.problem}</p>}
       {!trace && !story.problem && <p class="none">Fetching the trace.</p>}
-      {(acts.length > 0 || deeds.length > 0) && (
+      {(segments.length > 0 || actions.length > 0) && (
         <p class="none zero">
           0 is when the {told ? "fault" : "trace"} began, {timeOfDay(zero_ns)}: all times here count from it.
         </p>
       )}
-      {acts.map((act, index) => (
-        <Waterfall key={act.start_ns} act={act} number={index} zero_ns={zero_ns} />
+      {segments.map((segment, index) => (
+        <Waterfall key={segment.start_ns} segment={segment} number={index} zero_ns={zero_ns} />
       ))}
-      {deeds.length > 0 && <Deeds deeds={deeds} since_ns={zero_ns} />}
+      {actions.length > 0 && <Actions actions={actions} since_ns={zero_ns} />}
       {trace && (
         <p class="none">
           {plural(trace.spans.length, "span")} of{" "}
@@ -75,9 +75,9 @@ function factsOf(event: FoliotEvent, zero_ns: number): Fact[] {
 }
 
 /** What came of it, in a sentence per verb. */
-function Results({ deeds, since_ns }: { deeds: Deed[]; since_ns: number }) {
-  const verbs = [...new Set(["reroute", "restore", ...deeds.map((deed) => deed.verb)])];
-  const summaries = verbs.map((verb) => summaryOf(deeds, verb)).filter((each) => each.nodes > 0);
+function Results({ actions, since_ns }: { actions: Action[]; since_ns: number }) {
+  const verbs = [...new Set(["reroute", "restore", ...actions.map((action) => action.verb)])];
+  const summaries = verbs.map((verb) => summaryOf(actions, verb)).filter((each) => each.nodes > 0);
   return (
     <ul class="results">
       {summaries.map((each) => {

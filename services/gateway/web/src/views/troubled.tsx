@@ -1,7 +1,7 @@
 import { conditionOf } from "../fleet.ts";
 import { plural } from "../numbers.ts";
+import { reasonOf, trafficOf } from "../reasons.ts";
 import { choose, events, freshness, nodes, now_ns, troubled } from "../store.ts";
-import { trafficOf, whyOf } from "../why.ts";
 import { Glyph } from "./glyph.tsx";
 
 const MOST = 50;
@@ -41,7 +41,7 @@ export function Troubled() {
               <td class={`word ${conditionOf(tile)}`}>
                 <Glyph condition={conditionOf(tile)} /> {conditionOf(tile)}
               </td>
-              <td>{whyOf(tile, events.value, now_ns.value) || "–"}</td>
+              <td>{reasonOf(tile, events.value, now_ns.value) || "–"}</td>
               <td>{trafficOf(tile) || "–"}</td>
             </tr>
           ))}

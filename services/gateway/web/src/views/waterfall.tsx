@@ -1,37 +1,37 @@
 import { useState } from "preact/hooks";
-import { type Act, type Bar, processOf, resultOf, whoOf } from "../acts.ts";
 import { factOf } from "../facts.ts";
 import { apart, apartShort, duration, tickLabel } from "../numbers.ts";
+import { type Bar, processOf, resultOf, type Segment, whoOf } from "../segments.ts";
 import type { Span } from "../wire.ts";
 import { FactList } from "./facts.tsx";
 
-export function Waterfall({ act, number, zero_ns }: { act: Act; number: number; zero_ns: number }) {
-  const title = number === 0 ? "What happened" : capital(apart(act.start_ns, zero_ns));
+export function Waterfall({ segment, number, zero_ns }: { segment: Segment; number: number; zero_ns: number }) {
+  const title = number === 0 ? "What happened" : capital(apart(segment.start_ns, zero_ns));
   return (
-    <section class="act" aria-label={title}>
+    <section class="segment" aria-label={title}>
       <h3>
-        {title} <small>within {duration(act.length_ns)}</small>
+        {title} <small>within {duration(segment.length_ns)}</small>
       </h3>
       <div class="axis" aria-hidden="true">
-        {act.ticks_ns.map((tick_ns) => (
-          <span key={tick_ns} style={{ left: percent((tick_ns - act.after_ns) / act.length_ns) }}>
-            {tickLabel(tick_ns, stepOf(act))}
+        {segment.ticks_ns.map((tick_ns) => (
+          <span key={tick_ns} style={{ left: percent((tick_ns - segment.after_ns) / segment.length_ns) }}>
+            {tickLabel(tick_ns, stepOf(segment))}
           </span>
         ))}
       </div>
       <ul class="bars">
-        {act.bars.map((bar) => (
-          <BarView key={bar.spans[0].span_id} bar={bar} act={act} zero_ns={zero_ns} />
+        {segment.bars.map((bar) => (
+          <BarView key={bar.spans[0].span_id} bar={bar} segment={segment} zero_ns={zero_ns} />
         ))}
       </ul>
     </section>
   );
 }
 
-function BarView({ bar, act, zero_ns }: { bar: Bar; act: Act; zero_ns: number }) {
+function BarView({ bar, segment, zero_ns }: { bar: Bar; segment: Segment; zero_ns: number }) {
   const [isOpen, setOpen] = useState(false);
   const [span, ...more] = bar.spans;
-  const took = duration(bar.width * act.length_ns);
+  const took = duration(bar.width * segment.length_ns);
   const at = apart(span.start_ns, zero_ns);
   const who = whoOf(bar.spans);
   const times = more.length > 0 ? `${bar.spans.length} times` : "";
@@ -74,8 +74,8 @@ function capital(words: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-function stepOf(act: Act): number {
-  const [first = 0, second = first + act.length_ns] = act.ticks_ns;
+function stepOf(segment: Segment): number {
+  const [first = 0, second = first + segment.length_ns] = segment.ticks_ns;
   return second - first;
 }
 

@@ -39,6 +39,8 @@ class References:
         """The gain of the reference on the clock, in ns per ns."""
         self.growth = np.zeros(rows)
         """The largest error of `rate`."""
+        self.noise_ns = np.zeros(rows)
+        """How well the clock's stamps repeat, as sync has measured it; 0: it has not."""
         self._void_after_ns = np.full(rows, _NEVER, np.int64)
 
     @property
@@ -62,6 +64,7 @@ class References:
         self._offset_ns[row] = state.offset_ns
         self.rate[row] = state.drift_ppb * 1e-9
         self.growth[row] = (state.growth_ppb + _WALKED * state.wander_ppb) * 1e-9
+        self.noise_ns[row] = state.stamp_noise_ns
         self._as_of_ns[row] = state.as_of_ns
         self._void_after_ns[row] = state.void_after_ns
 

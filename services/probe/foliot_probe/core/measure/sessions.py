@@ -12,7 +12,17 @@ import numpy as np
 
 from foliot import columns
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
-from foliot_probe.core.packet import ECHOES, IN_USE, LEAST_BYTES, MAGIC, MOST_BYTES, PREDECESSORS, ROW_BITS, USER, Probe
+from foliot_probe.core.packet import (
+    ECHOES,
+    IN_USE,
+    LEAST_BYTES,
+    MAGIC,
+    MOST_BYTES,
+    PREDECESSORS,
+    ROW_BITS,
+    USER,
+    ProbePacket,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,7 +153,7 @@ class Sessions:
         self.session = np.zeros(rows, np.uint64)
         """Ours, per row; 0: the row is free."""
         self._peer_session = np.zeros(rows, np.uint64)
-        self._head = np.zeros(rows, Probe)
+        self._head = np.zeros(rows, ProbePacket)
         """A probe of each row, with the fields that are the same in all its next probes."""
         self._head["magic"], self._head["row"] = MAGIC, np.arange(rows)
         self._next = np.zeros(rows, np.int64)

@@ -45,6 +45,12 @@ class DelayDensity(NamedTuple):
         return DelayDensity(grown(self.ns, rows, np.inf), grown(self.halved_ns, rows, np.inf), grown(self.heard, rows))
 
 
+def repeatable_ns(own: References, peers: References, usual_ns: Floats) -> Floats:
+    """Returns how far apart each row's least delays lie by the noise of its stamps alone: as sync has measured the noisier end, or as is usual."""
+    measured = np.maximum(own.noise_ns, peers.noise_ns)
+    return np.where(measured > 0, measured, usual_ns)
+
+
 def densities(
     probes: Sequence[Sequence[Completed]], wanted: NDArray[np.bool_], own: References, peers: References
 ) -> Generator[None, None, DelayDensity]:

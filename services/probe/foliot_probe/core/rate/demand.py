@@ -44,7 +44,7 @@ def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[Stre
     )
 
 
-class Rate(NamedTuple):
+class StreamRate(NamedTuple):
     """The rate of a stream."""
 
     row: int
@@ -99,7 +99,7 @@ class Demand:
         self.paces.judge(self.rows, sight)
         self._wish()
 
-    def changes(self, tick: int, peers_ms: Ints) -> Iterator[Rate]:
+    def changes(self, tick: int, peers_ms: Ints) -> Iterator[StreamRate]:
         """The rates that have changed since the last call, or may have. `peers_ms` is what the peers want, as `wish_ms`."""
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
@@ -119,7 +119,7 @@ class Demand:
         self._peers_ms, self._met_ms = peers_ms.copy(), met_ms
         if len(row):
             columns = (column.tolist() for column in (row, *self._rates(met_ms[row], self._fast[row]), self._fast[row]))
-            yield from map(Rate, *columns)
+            yield from map(StreamRate, *columns)
 
     def _rates(self, met_ms: Ints, fast: NDArray[np.bool_]) -> tuple[Ints, Ints]:
         """Ticks between two probes, and rounds between two coded pairs."""

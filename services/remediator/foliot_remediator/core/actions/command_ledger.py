@@ -13,7 +13,7 @@ from foliot_schemas.bounds import fitting
 from foliot_schemas.orders import verb_of
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.actions.decision import DecisionRequest
+    from foliot_remediator.core.actions.decision_request import DecisionRequest
     from foliot_remediator.core.state.routing_table import Cause
     from foliot_schemas import Order, Verb
 

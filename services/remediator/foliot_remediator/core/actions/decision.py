@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from foliot.bus.recent_ids import RecentIds
 from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent
 from foliot_remediator.core.actions.guards import Objection, object_to_clocks, refusal
-from foliot_remediator.core.state.routing_table import FIRST, Cause
+from foliot_remediator.core.state.routing_table import FIRST
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from foliot_remediator.core.actions.action_kinds import ActionKind
+    from foliot_remediator.core.actions.decision_request import DecisionRequest
     from foliot_remediator.core.actions.guards import Budget
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.settings import RemediatorSettings
@@ -38,19 +39,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     commands: tuple[Command, ...] = ()
     refusals: tuple[Event, ...] = ()
-
-
-class DecisionRequest(NamedTuple):
-    """A question for the `Decider`."""
-
-    verb: Verb
-    who: str
-    cause: Cause
-    base_ns: int
-    """The time from which the deadline counts."""
-    now_ns: int
-    remedy: str = FIRST
-    """The remedy whose budget pays, and which hears of the answer."""
 
 
 class Decider:

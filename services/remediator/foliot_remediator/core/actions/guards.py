@@ -14,7 +14,7 @@ from foliot_schemas.bounds import fitting
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from foliot_remediator.core.actions.decision import DecisionRequest
+    from foliot_remediator.core.actions.decision_request import DecisionRequest
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas.event import Evidence

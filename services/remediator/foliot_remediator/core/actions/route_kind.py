@@ -15,8 +15,9 @@ from foliot_schemas.orders import verb_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot_remediator.core.actions.decision import Decision, DecisionRequest
-    from foliot_remediator.core.actions.remedy import FleetView
+    from foliot_remediator.core.actions.decision import Decision
+    from foliot_remediator.core.actions.decision_request import DecisionRequest
+    from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan
     from foliot_remediator.settings import Policy
     from foliot_schemas import Command, Outcome

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from foliot_remediator.core.actions.command_ledger import Sent
-    from foliot_remediator.core.actions.remedy import FleetView
+    from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.core.state.routing_table import RoutingTable
     from foliot_schemas import Order
 
 
-def present_part(sent: Sent, view: FleetView) -> Order:
+def present_part(sent: Sent, health: PathHealth, selector: PathSelector, routing: RoutingTable) -> Order:
     """The part of an unanswered order that is believed in force still and is not lost; of any but routes, all of it.
 
     What its node was told or did since is another thing.
     """
-    node, order, routing = sent.command.node, sent.order, view.routing
+    node, order = sent.command.node, sent.order
     if not isinstance(order, Reroute | Restore) or not is_ours(order):
         return order
-    health, selector = view.health, view.selector
     back = (rail for rail in order.back if health.nic_state(nic_name(node, rail)) is not State.DOWN)
     ways = (way for way in order.placements if not selector.is_lost(node, way))
     return msgspec.structs.replace(

@@ -13,7 +13,7 @@ from foliot_remediator.core.state.state_machine import Input, State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_remediator.core.actions.remedy import FleetView
+    from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_schemas import Event
 
 _GOOD_SHARE = 0.5

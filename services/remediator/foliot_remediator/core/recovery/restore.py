@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.decision import Decision, DecisionRequest
+from foliot_remediator.core.actions.decision_request import DecisionRequest
 from foliot_remediator.core.scheduling import Round
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from foliot_remediator.core.actions.remedy import FleetView
+    from foliot_remediator.core.actions.decision import Decision
+    from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.route_kind import RouteDecider
     from foliot_remediator.core.routing.reroute_plan import ReroutePlan, ReroutePlanner
     from foliot_remediator.core.state.incidents import Incident

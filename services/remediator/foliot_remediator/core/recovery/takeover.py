@@ -9,7 +9,7 @@ from foliot_remediator.core.state.state_machine import Input, State
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.actions.remedy import FleetView
+    from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.events.event_log import EventLog
 
 

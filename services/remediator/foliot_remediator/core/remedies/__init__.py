@@ -10,7 +10,8 @@ from foliot_remediator.core.actions import remedy
 from foliot_remediator.core.state.routing_table import FIRST
 
 if TYPE_CHECKING:
-    from foliot_remediator.core.actions.remedy import FleetView, Remedy
+    from foliot_remediator.core.actions.fleet_view import FleetView
+    from foliot_remediator.core.actions.remedy import Remedy
 
 
 def made(view: FleetView) -> list[Remedy]:

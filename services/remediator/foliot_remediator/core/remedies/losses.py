@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foliot_remediator.core.actions.decision import DecisionRequest
+from foliot_remediator.core.actions.decision_request import DecisionRequest
+from foliot_remediator.core.actions.fleet_view import is_refusal
 from foliot_remediator.core.actions.guards import Budget, Objection
-from foliot_remediator.core.actions.remedy import is_refusal, register
+from foliot_remediator.core.actions.remedy import register
 from foliot_remediator.core.actions.route_kind import RouteDecider
 from foliot_remediator.core.events.corroboration import Corroboration
 from foliot_remediator.core.events.event_log import EventLog, input_of
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
+    from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.guards import Guard
-    from foliot_remediator.core.actions.remedy import FleetView, Seen
+    from foliot_remediator.core.actions.remedy import Seen
     from foliot_schemas.event import Evidence
 
 _LEAST_CONFIDENCE = 0.5
@@ -88,7 +90,7 @@ class Losses:
                 self._take_port(seen, now_ns)
             case Outcome():
                 if self._routes.take_report(seen, now_ns):
-                    self._view.touch((seen.node,))
+                    self._view.mark_changed((seen.node,))
                     self._restorer.put_off(seen.node, now_ns)
         return []
 
@@ -178,7 +180,7 @@ class Losses:
         )  # fmt: skip
         self._incidents[incident.who] = incident
         if not is_nic:
-            self._view.stir((node_of(parse_path(event.who).source),))  # it may be a backup there
+            self._view.mark_affected((node_of(parse_path(event.who).source),))  # it may be a backup there
         if is_nic and self.inventory.nodes[self.inventory.nics[event.who][0]].armed:
             # Its agent and those of its peers act before a command could reach them; what they have not done by then is commanded.
             incident.restate = False

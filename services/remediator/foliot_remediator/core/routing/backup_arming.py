@@ -64,10 +64,10 @@ class BackupArmer:
         self._inventory = inventory
         self._routing = routing
         self._selector = selector
-        self._commanded, self._stirred = Soon(_WRITE_GAP_NS), Soon(_WRITE_GAP_NS)
+        self._changed, self._affected = Soon(_WRITE_GAP_NS), Soon(_WRITE_GAP_NS)
         self._round = Round(round(settings.review_s * 1e9))
         self._round_credit = _Credit(_ROUND_PER_S)
-        self._turns = ((self._commanded, _Credit(_CHANGED_PER_S)), (self._stirred, _Credit(_CHANGED_PER_S)),
+        self._turns = ((self._changed, _Credit(_CHANGED_PER_S)), (self._affected, _Credit(_CHANGED_PER_S)),
             (self._round, self._round_credit))  # fmt: skip
         self._written: dict[str, bytes] = {}
         """Per node, a digest of what its key holds: the values themselves would take a kilobyte and more each."""
@@ -79,7 +79,7 @@ class BackupArmer:
     def leave(self, node: str) -> None:
         """Forgets a node that has left."""
         self._written.pop(node, None)
-        for turns in (self._commanded, self._stirred, self._round):
+        for turns in (self._changed, self._affected, self._round):
             turns.leave(node)
 
     def stored(self, paths: NodePaths) -> bool:
@@ -87,13 +87,13 @@ class BackupArmer:
         before, self._written[paths.node] = self._written.get(paths.node), _digest(paths)
         return self._written[paths.node] != before
 
-    def touch(self, nodes: Iterable[str]) -> None:
+    def mark_changed(self, nodes: Iterable[str]) -> None:
         """Puts these nodes before all others: what is in force on them has changed."""
-        self._commanded.name(nodes)
+        self._changed.name(nodes)
 
-    def stir(self, nodes: Iterable[str]) -> None:
+    def mark_affected(self, nodes: Iterable[str]) -> None:
         """Puts these nodes before those that are only looked through: something beside them has changed."""
-        self._stirred.name(nodes)
+        self._affected.name(nodes)
 
     def begin_anew(self) -> None:
         """Lets a new holder of the lease look through all nodes, and write each: the bus may have lost what it had."""
@@ -101,7 +101,7 @@ class BackupArmer:
         self._round.begin_anew()
 
     def write(self, lease: int, now_ns: int) -> list[NodePaths]:
-        """The values that changed, of nodes that were touched a moment ago or whose turn it is.
+        """The values that changed, of nodes that were marked a moment ago or whose turn it is.
 
         A command is to be there before what it changes is written.
         """

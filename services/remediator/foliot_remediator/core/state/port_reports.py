@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_schemas.names import node_of
+from foliot_schemas.port_order import BELIEVED_NS, is_old
 
 if TYPE_CHECKING:
     from foliot_schemas import PortState
 
 RECENT_NS = 3_000_000_000
 """Ports report every second."""
-_BELIEVED_NS = 5_000_000_000
-"""If for so long only words came that are older than the last one, the clock that dated the last one was wrong."""
 
 
 class Port(NamedTuple):
@@ -56,10 +55,11 @@ class PortReports:
         """
         good = word.admin_up and word.carrier
         known = self._ports.get(word.nic)
-        if known is not None and word.at_ns < known.word.at_ns:
-            if _is_old(known.word, word) and now_ns - known.at_ns <= _BELIEVED_NS:
+        if known is not None:
+            if is_old(known.word, word) and now_ns - known.at_ns <= BELIEVED_NS:
                 return
-            said_ns = now_ns  # its clock was set back, so its dates say nothing
+            if word.at_ns < known.word.at_ns:
+                said_ns = now_ns  # its clock was set back, so its dates say nothing
         before_ns = 0 if known is None else known.bad_said_ns
         bad_said_ns = max(before_ns, _last_bad_ns(word)) if good else word.at_ns
         is_unchanged = known is not None and known.good == good and not (good and bad_said_ns > before_ns)
@@ -74,12 +74,3 @@ class PortReports:
 def _last_bad_ns(word: PortState) -> int:
     """When it last could not be used, by what it says of its past; 0: it never says so."""
     return next((change.at_ns for change in reversed(word.changes) if not (change.carrier and change.admin_up)), 0)
-
-
-def _is_old(known: PortState, word: PortState) -> bool:
-    """Whether a word of an earlier time was said before another one. The kernel's counters only rise, while a clock may have been set back."""
-    return (
-        (word.fault, word.index) == (known.fault, known.index)
-        and word.carrier_down_count <= known.carrier_down_count
-        and word.carrier_up_count <= known.carrier_up_count
-    )

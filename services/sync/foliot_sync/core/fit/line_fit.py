@@ -13,6 +13,7 @@ import numpy as np
 from foliot_sync.core.arrays import put
 from foliot_sync.core.fit.least_residual import LeastResidual, lowest
 from foliot_sync.core.fit.soft_margin import Middle, at_middle, separate, slope_uncertainty, touch
+from foliot_sync.core.limits import GATE_SIGMAS, RATE_LIMIT_PPB, SIGMAS
 
 if TYPE_CHECKING:
     from foliot_sync.core.arrays import Floats, Mask
@@ -64,30 +65,30 @@ def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings:
 
     The fit searches for a line where none was known, where it was known badly, and where it leaves no room between the clouds.
     """
-    known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < settings.rate_limit_ppb)
+    known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)
     slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
-    doubt = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / settings.sigmas, np.inf) ** 2
-    stands = _stands(clouds, slope, settings)
+    doubt = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / SIGMAS, np.inf) ** 2
+    stands = _stands(clouds, slope)
     half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
     crossed = half < -stray_ns
     vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
     searched = vague | (np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0)
     excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
-    fitted, variance = _turned(clouds, slope, excess, settings.rate_limit_ppb)
+    fitted, variance = _turned(clouds, slope, excess, RATE_LIMIT_PPB)
     if searched.any():
-        fitted[searched], variance[searched] = _slopes(clouds.of(searched), settings)
-    used, doubt = _with_known(fitted, variance, slope, doubt, settings.gate_sigmas)
+        fitted[searched], variance[searched] = _slopes(clouds.of(searched))
+    used, doubt = _with_known(fitted, variance, slope, doubt, GATE_SIGMAS)
     moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
     if moved.any():
-        stands = put(stands, np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved], settings))
+        stands = put(stands, np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved]))
     return LineFits(fitted, variance, doubt, stands, searched)
 
 
-def _stands(clouds: PointClouds, slope: Floats, settings: SyncSettings) -> Stands:
+def _stands(clouds: PointClouds, slope: Floats) -> Stands:
     """Where the sides of each pair stand on lines of its slope."""
     of = np.repeat(clouds.pair, 2)
     residuals = clouds.residuals(slope)
-    middle = at_middle(clouds.sides, residuals, settings.rate_limit_ppb)
+    middle = at_middle(clouds.sides, residuals, RATE_LIMIT_PPB)
     return Stands(lowest(residuals, clouds.noise_ns[of], averaged=True), middle)
 
 
@@ -130,9 +131,9 @@ def _half(clouds: PointClouds, residuals: Floats) -> _Half:
     return _Half(np.where(there, stand.value, 0.0), at_s, np.where(there, late, np.inf))
 
 
-def _slopes(clouds: PointClouds, settings: SyncSettings) -> tuple[Floats, Floats]:
+def _slopes(clouds: PointClouds) -> tuple[Floats, Floats]:
     """The slope that separates each pair's clouds widest, and its variance."""
-    sides, limit, group = clouds.sides, settings.rate_limit_ppb, np.repeat(clouds.pair, 2)
+    sides, limit, group = clouds.sides, RATE_LIMIT_PPB, np.repeat(clouds.pair, 2)
     said = clouds.least_ppb <= clouds.most_ppb
     least = np.where(said, np.clip(clouds.least_ppb, -limit, limit), -limit)
     most = np.where(said, np.clip(clouds.most_ppb, -limit, limit), limit)

@@ -13,6 +13,7 @@ import numpy as np
 from foliot_sync.core.fit.delay_tails import TailShapes
 from foliot_sync.core.fit.line_fit import CAUTION, find_lines, torn
 from foliot_sync.core.fit.queueing_split import credible, share
+from foliot_sync.core.limits import SIGMAS
 
 if TYPE_CHECKING:
     from foliot_sync.core.arrays import Floats, Ints, Mask
@@ -168,7 +169,7 @@ def combine(offset: Floats, sigma: Floats, pair: Ints, pairs: int) -> tuple[Floa
 
 def _stray_ns(settings: SyncSettings) -> float:
     """How far two clocks that wander may leave a straight line within a window."""
-    return settings.sigmas * settings.wander_ppb * float(np.sqrt(2 * settings.window_s**3 / _BRIDGE))
+    return SIGMAS * settings.wander_ppb * float(np.sqrt(2 * settings.window_s**3 / _BRIDGE))
 
 
 def _padded(values: Floats, pair: Ints, pairs: int, missing: float) -> Floats:

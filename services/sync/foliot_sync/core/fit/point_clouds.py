@@ -25,7 +25,8 @@ NOISE_NS = {"hardware": 4.0, "kernel": 25.0, "user": 1_000.0}
 """How well stamps of a kind repeat, until a stream's windows have shown it. NICs' counters run at some hundred MHz. Kernel stamps over veth vary by
 31 ns between the median and p1. A process is woken when the machine likes."""
 NOISE_RANGES_NS = {"hardware": (4.0, 8.0), "kernel": (6.0, 40.0), "user": (250.0, 2_000.0)}
-"""The best and the worst that stamps of a kind repeat. Worse ones are good for nothing, and queues have spread points that lie further apart."""
+"""The best and the worst that stamps of a kind are taken to repeat, whatever their windows show. Worse ones are good for nothing, and queues have
+spread points that lie further apart. Better ones cannot be told from a few lucky points, and what counts as a wrong stamp is measured by the noise."""
 _HOUR_NS = 3_600 * NANOSECONDS
 _LIMITS = np.iinfo(np.int64)
 
@@ -153,17 +154,8 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         tuple([stream.path for stream in used]), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
         np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
         np.array([NOISE_NS[stream.kind] for stream in slopes]),
-        *np.array([_noise_range(stream) for stream in slopes]).T,
+        *np.array([NOISE_RANGES_NS[stream.kind] for stream in slopes]).T,
     )  # fmt: skip
-
-
-def _noise_range(stream: Stream) -> tuple[float, float]:
-    """The least and the most that a stream's points can show of the noise of its stamps.
-
-    Where pairs are pure, stamps repeat as their kind does, however far apart queues set the points.
-    """
-    least, most = NOISE_RANGES_NS[stream.kind]
-    return least, NOISE_NS[stream.kind] if stream.pure_forth and stream.pure_back else most
 
 
 def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Callable[[str], int]) -> _Streams:

@@ -16,6 +16,7 @@ from foliot_sync.core.fit.delay_tails import DelayTails
 from foliot_sync.core.fit.pair_estimate import PairEstimates, measure
 from foliot_sync.core.fit.point_clouds import gather
 from foliot_sync.core.fit.reassembly import Reassembly
+from foliot_sync.core.limits import RATE_LIMIT_PPB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ class Fits(NamedTuple):
     heard: tuple[HeardNode, ...]
 
 
-def joined(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
+def merged_pairs(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates | None:
     """The pairs of all parts, their clocks numbered by `numbers`; None if there are none."""
     found: list[PairEstimates] = []
     for part in parts:
@@ -89,7 +90,7 @@ class ShardFit:
         if clouds is not None:
             rows = self._floors.rows(clouds.paths)
             # A probe knows how fast its clocks run as long as their last state has not been contradicted.
-            trusted = (clouds.most_ppb - clouds.least_ppb < self._settings.rate_limit_ppb)[clouds.pair]
+            trusted = (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)[clouds.pair]
             self._learn(rows[trusted])
             clouds = clouds.with_noise(self._floors.noise_ns(rows))
             longer_ns = self._asymmetries.of(clouds.paths)

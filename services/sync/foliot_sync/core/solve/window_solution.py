@@ -80,17 +80,18 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> W
     at_ns = _common_ns(seen.at_ns)
     apart_s = (seen.at_ns - at_ns) / NANOSECONDS
     doubt = np.where(fresh, drift_variance, np.minimum(tracks.p11, drift_variance))
-    variance = sound.variance + apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
+    noise = stamp_noise(sound, clocks)
+    variance = sound.variance + np.maximum(noise.pairs**2 - sound.noise_ns**2, 0.0)
+    variance += apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
     offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
     reached = np.isfinite(offsets.value)
     # The errors of hosts' own stamping paths do not average out over the mesh.
-    own = stamp_noise(sound, clocks)
-    noise = np.where(reached, offsets.variance + own**2, 1.0)
-    measured = kalman.Measurement(np.where(reached, offsets.value, 0.0), noise, drift, drift_variance)
+    offset_variance = np.where(reached, offsets.variance + noise.clocks**2, 1.0)
+    measured = kalman.Measurement(np.where(reached, offsets.value, 0.0), offset_variance, drift, drift_variance)
     tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
-    return WindowSolution(tracks, reached, measured, offsets, sound, ground, own)
+    return WindowSolution(tracks, reached, measured, offsets, sound, ground, noise.clocks)
 
 
 def _ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:
@@ -123,7 +124,7 @@ def _drifts(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int) -> tu
     return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
-def doubts(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
+def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
     """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
 
     A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely one is further than the

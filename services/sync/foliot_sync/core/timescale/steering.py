@@ -14,9 +14,10 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import same_boot
+from foliot_sync.core.limits import RATE_LIMIT_PPB, TAKEOVER_WINDOWS
 from foliot_sync.core.timescale.realtime_offsets import RealtimeOffsets
 from foliot_sync.core.timescale.smear import SmearWatch
-from foliot_sync.core.timescale.time_map import TimeMap, Told
+from foliot_sync.core.timescale.time_map import PriorStates, TimeMap
 from foliot_sync.core.timescale.utc_phase import UtcPhase
 from foliot_sync.core.timescale.utc_seconds import KernelWord, UtcSeconds, believed
 from foliot_sync.core.track.kalman import local_at
@@ -67,7 +68,7 @@ class Timescale:
         self._turned_ppb = 0.0
         """The sum of all turns, in ppb: by how much the common time runs faster than the clocks together would have it."""
         self._former_run: dict[str, ClockState] = {}
-        self._told: Told | None = None
+        self._told: PriorStates | None = None
         self._windows = 0
         self._fixed = False
         """Whether a node may have the common time already, so that it may not jump any more."""
@@ -102,12 +103,12 @@ class Timescale:
         else:
             self._begin(seen, now_ns)
         others = seen.synchronised & (np.arange(len(seen.names)) != seen.reference)
-        self._fixed |= bool(others.any()) or self._windows > self.settings.takeover_windows
+        self._fixed |= bool(others.any()) or self._windows > TAKEOVER_WINDOWS
         self._remember(seen)
         self._expected = self.seconds.expected(self.time_map.of(now_ns))
         self.realtime.forget_whom()
 
-    def _go_on(self, seen: Seen, told: Told, which: Mask, now_ns: int, *, turning: bool = True) -> bool:
+    def _go_on(self, seen: Seen, told: PriorStates, which: Mask, now_ns: int, *, turning: bool = True) -> bool:
         """Takes the common time from the median of the last states of clocks that are measured now; says whether there are any.
 
         So the error of one clock, be it the reference, moves no other clock's time.
@@ -132,7 +133,9 @@ class Timescale:
     def _take_up(self, seen: Seen, now_ns: int) -> None:
         """Goes on with the time of an earlier run, by its states of clocks whose hosts have run on since."""
         count = len(seen.names)
-        told = Told(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.bool_))
+        told = PriorStates(
+            np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.bool_)
+        )
         for number, name in enumerate(seen.names):
             state = self._former_run.get(name)
             if state is not None and same_boot(self.realtime.epoch_ns(name), state.epoch_ns):
@@ -151,7 +154,7 @@ class Timescale:
     def _remember(self, seen: Seen) -> None:
         tracks, time_map = seen.tracks, self.time_map
         offset_ns = tracks.offset_ns + time_map.ahead_at(tracks.as_of_ns + tracks.offset_ns)
-        self._told = Told(tracks.as_of_ns, offset_ns, time_map.drift_ppb(tracks.drift_ppb), seen.synchronised)
+        self._told = PriorStates(tracks.as_of_ns, offset_ns, time_map.drift_ppb(tracks.drift_ppb), seen.synchronised)
 
     def _hear_kernels(self, seen: Seen, now_ns: int) -> None:
         """Takes the word of the reference's kernel on UTC, or that of others where they alone count, or know it."""
@@ -233,7 +236,7 @@ class Timescale:
         self._turned_ppb += by_ppb
 
     def _within(self, rate_ppb: float) -> float:
-        return min(max(rate_ppb, -self.settings.rate_limit_ppb), self.settings.rate_limit_ppb)
+        return min(max(rate_ppb, -RATE_LIMIT_PPB), RATE_LIMIT_PPB)
 
     def _having_utc(self, seen: Seen) -> list[int]:
         """The clocks whose hosts have UTC, of those that count."""

@@ -69,7 +69,7 @@ class Seen(NamedTuple):
     reference: int
 
 
-class Told(NamedTuple):
+class PriorStates(NamedTuple):
     """The states that clocks were told before, by number."""
 
     as_of_ns: Ints

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.limits import CREDIBLE_NS, HOLDOVER_AFTER_WINDOWS, SETTLE_WINDOWS
 from foliot_sync.core.track.status_machine import SYNCHRONISED, UNSYNCHRONISED, Evidence, after
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class ClockRecords(NamedTuple):
 
 def evidence(missed: Ints, windows: Ints, bound_ns: Floats, settings: SyncSettings) -> NDArray[np.int8]:
     """The evidence of a window without contradiction on each clock: see `ClockRecords.after`."""
-    credible = (windows >= settings.settle_windows) & (bound_ns <= settings.credible_ns)
+    credible = (windows >= SETTLE_WINDOWS) & (bound_ns <= CREDIBLE_NS)
     said = np.where(credible, Evidence.AGREES, Evidence.SETTLES)
     said = np.where(missed > 0, Evidence.PASSES, said)
-    said = np.where(missed >= settings.holdover_after_windows, Evidence.IS_SILENT, said)
+    said = np.where(missed >= HOLDOVER_AFTER_WINDOWS, Evidence.IS_SILENT, said)
     return np.where(missed >= settings.void_after_windows, Evidence.IS_VOID, said).astype(np.int8)

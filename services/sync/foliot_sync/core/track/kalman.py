@@ -13,7 +13,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_sync.core.arrays import put, take
-from foliot_sync.core.track.noise_and_wander import Heard, Told, hear, judge, nothing
+from foliot_sync.core.track.noise_and_wander import Heard, NoiseAndWander, hear, judge, nothing
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
 
     The measurement is at the time to which they are predicted, and has its variance as it was stated.
     """
-    told = Told(tracks.density, tracks.factor)
+    told = NoiseAndWander(tracks.density, tracks.factor)
     seen_ns = tracks.offset_ns + np.rint(measured.offset).astype(np.int64)
     heard = hear(tracks.heard, told, tracks.as_of_ns, seen_ns, measured.offset_variance)
     shown = judge(heard, tracks.guess)

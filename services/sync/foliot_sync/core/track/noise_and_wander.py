@@ -55,20 +55,20 @@ class Heard(NamedTuple):
     """Mean of what a density of 1 adds to that."""
 
 
-class Told(NamedTuple):
+class NoiseAndWander(NamedTuple):
     """The wander and noise that the lines of a clock show."""
 
     density: Floats
     factor: Floats
     """Factor on the variances that its fits state."""
 
-    def cautious(self, guess: Floats) -> Told:
+    def cautious(self, guess: Floats) -> NoiseAndWander:
         """The values for a filter, with no less noise than is stated. Wander grows by the same factor, so that the gains are the same.
 
         Errors that last, as of a floor that was never seen, show in no line. But this raises no clock's wander above the first guess.
         """
         least = np.minimum(self.factor, 1.0)
-        return Told(np.minimum(self.density / least, np.maximum(self.density, guess)), self.factor / least)
+        return NoiseAndWander(np.minimum(self.density / least, np.maximum(self.density, guess)), self.factor / least)
 
 
 def nothing(clocks: int) -> Heard:
@@ -84,7 +84,7 @@ def nothing(clocks: int) -> Heard:
     )
 
 
-def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Floats) -> Heard:
+def hear(heard: Heard, told: NoiseAndWander, at_ns: Ints, offset_ns: Ints, variance: Floats) -> Heard:
     """The record after one more measurement of each clock, with its variance as stated."""
     columns: Any = zip((at_ns, offset_ns, variance), heard[:3], strict=True)
     at_ns, offset_ns, variance = (np.concatenate((new[:, None], old[:, :-1]), axis=1) for new, old in columns)
@@ -116,7 +116,7 @@ def hear(heard: Heard, told: Told, at_ns: Ints, offset_ns: Ints, variance: Float
     )
 
 
-def judge(heard: Heard, guess: Floats) -> Told:
+def judge(heard: Heard, guess: Floats) -> NoiseAndWander:
     """Density and factor of each clock: the means of their logarithms, weighed by likelihood.
 
     Parameters:
@@ -135,4 +135,4 @@ def judge(heard: Heard, guess: Floats) -> Told:
         )
     chance = np.exp(likely - likely.max(axis=(1, 2), keepdims=True))
     chance /= chance.sum(axis=(1, 2), keepdims=True)
-    return Told(np.exp(chance.sum(axis=2) @ density), np.exp(chance.sum(axis=1) @ factor))
+    return NoiseAndWander(np.exp(chance.sum(axis=2) @ density), np.exp(chance.sum(axis=1) @ factor))

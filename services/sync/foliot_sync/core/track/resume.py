@@ -8,6 +8,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import same_boot
+from foliot_sync.core.limits import SETTLE_WINDOWS, SIGMAS
 from foliot_sync.core.track.clock_records import ClockRecords
 from foliot_sync.core.track.kalman import ClockTracks
 from foliot_sync.core.track.status_machine import BELIEVED, STATUSES
@@ -109,9 +110,9 @@ def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -
     """The tracks of clocks now, by their last states. They claim no more than was promised."""
     local_ns = [_local_ns(state, now_ns) for state in states]
     pairs = list(zip(states, local_ns, strict=True))
-    bound = np.array([each.bound_at_ns(at_ns) for each, at_ns in pairs], np.float64) / settings.sigmas
-    growth = np.array([each.growth_ppb for each in states]) / settings.sigmas
-    wander = np.array([each.wander_ppb for each in states]) / settings.sigmas
+    bound = np.array([each.bound_at_ns(at_ns) for each, at_ns in pairs], np.float64) / SIGMAS
+    growth = np.array([each.growth_ppb for each in states]) / SIGMAS
+    wander = np.array([each.wander_ppb for each in states]) / SIGMAS
     void = np.array([each.void_after_ns for each in states], np.int64)
     return (
         ClockTracks.unknown(len(states), settings.wander_ppb)
@@ -125,7 +126,7 @@ def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -
             p11=np.maximum(growth, 1.0) ** 2,
             hard_ns=np.array([each.hard_bound_at_ns(at_ns) for each, at_ns in pairs], np.float64),
             measured_ns=void - settings.void_after_windows * settings.window_ns,
-            windows=np.full(len(states), settings.settle_windows),
+            windows=np.full(len(states), SETTLE_WINDOWS),
             density=np.maximum(3 * wander**2, 2 * settings.least_wander_ppb**2),
         )
         .anew()

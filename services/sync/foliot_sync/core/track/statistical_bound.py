@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.limits import SIGMAS, WORST_PPB
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
     """The statistical bounds of these clocks."""
     known, density = tracks.known, np.maximum(tracks.density, 2 * settings.least_wander_ppb**2)
     return StatisticalBound(
-        np.where(known, settings.sigmas * np.sqrt(tracks.p00), np.inf),
-        np.where(known, settings.sigmas * np.sqrt(tracks.p11), 0.0),
-        np.where(known, settings.sigmas * np.sqrt(density / 3), 0.0),
+        np.where(known, SIGMAS * np.sqrt(tracks.p00), np.inf),
+        np.where(known, SIGMAS * np.sqrt(tracks.p11), 0.0),
+        np.where(known, SIGMAS * np.sqrt(density / 3), 0.0),
     )
 
 
 def grown_hard(before: ClockTracks, now: ClockTracks, settings: SyncSettings) -> Floats:
     """The hard bounds of clocks as of now, from those before."""
     age_s = np.abs(now.as_of_ns - before.as_of_ns) / NANOSECONDS
-    return np.asarray(np.maximum(promise(before, settings).at(age_s), before.hard_ns + settings.worst_ppb * age_s))
+    return np.asarray(np.maximum(promise(before, settings).at(age_s), before.hard_ns + WORST_PPB * age_s))

@@ -36,8 +36,9 @@ _MARGIN_NS = 30_000_000
 """By how much the arrivals here of two nodes' messages may be wrong about what came first."""
 _DEAF_NS = 100_000_000
 """How long a receiver that hears nobody at all may take to read what waits in its sockets."""
-_RECOVERY_NS = 1_000_000_000
-"""How long a NIC or process that came back may take until its paths speak."""
+_RECOVERY_NS = 1_500_000_000
+"""How long a NIC or process that came back may take until its paths speak. With the carrier the kernel forgot its
+neighbours, and asks for an address once a second (``retrans_time_ms``): 1.2 s, if the first question was lost."""
 FRESH_NS = 150_000_000
 """How old the receiver's last word may be. By default nodes speak every 100 ms; where they speak more seldom, the
 verdict comes with the next word. Behind an older word, a queue may hold another that says the opposite. An older

@@ -7,8 +7,9 @@ sender sent on. Then the path is dead, and not the process or the host at its be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 
 from foliot_detector.core.detectors.ending import ended
@@ -84,6 +85,13 @@ class _Silence:
         return bool(row["last_ns"] >= spoke.last_ns - self.claim.owed_ns)
 
 
+class PathSilenceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of ``[detector]`` about silent paths."""
+
+    calm_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """A path that falls silent within this time after the last silence has to speak twice as long before it is said to."""
+
+
 class PathSilenceDetector:
     """Events of kind ``path``, states `silent` and `speaking`.
 
@@ -92,8 +100,8 @@ class PathSilenceDetector:
     event says it.
     """
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._calm_ns = round(inventory.settings.calm_s * 1e9)
+    def __init__(self, inventory: Inventory, settings: PathSilenceSettings) -> None:
+        self._calm_ns = round(settings.calm_s * 1e9)
         self._inventory = inventory
         self._judge = Judge(inventory)
         self._grouping = FaultGrouping()

@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from foliot_detector.core.detectors.port_flap.rfc2439 import Damping
 from foliot_detector.core.detectors.port_flap.window_threshold import WindowThreshold
-from foliot_detector.core.state.port_counters import (
-    BELIEVED_NS,
-    Change,
-    LinkDowned,
-    falls_between,
-    is_made_anew,
-    is_old,
-    ran_back,
-    returns_between,
-    unheard,
-)
+from foliot_detector.core.state.port_counters import Change, LinkDowned, is_made_anew, ran_back, unheard
 from foliot_detector.flap_rules import CountRule
 from foliot_schemas import Event, Node, PortState
 from foliot_schemas.fault import port_fault
 from foliot_schemas.names import node_of
+from foliot_schemas.port_order import BELIEVED_NS, falls_between, is_old, returns_between
 
 if TYPE_CHECKING:
+    from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
@@ -74,8 +66,7 @@ class PortFlapDetector:
       the bus.
     """
 
-    def __init__(self, inventory: Inventory) -> None:
-        settings = inventory.settings
+    def __init__(self, inventory: Inventory, settings: PortFlapSettings) -> None:
         self._name, self._rule = settings.flap_rule, settings.rule()
         self._leaves_management = settings.management_nics == "leave-out"
         self._inventory = inventory

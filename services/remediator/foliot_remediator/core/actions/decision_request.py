@@ -1,0 +1,24 @@
+"""A question for the `Decider`: the verb, whom it is about, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_remediator.core.state.routing_table import FIRST
+
+if TYPE_CHECKING:
+    from foliot_remediator.core.state.routing_table import Cause
+    from foliot_schemas import Verb
+
+
+class DecisionRequest(NamedTuple):
+    """A question for the `Decider`."""
+
+    verb: Verb
+    who: str
+    cause: Cause
+    base_ns: int
+    """The time from which the deadline counts."""
+    now_ns: int
+    remedy: str = FIRST
+    """The remedy whose budget pays, and which hears of the answer."""
