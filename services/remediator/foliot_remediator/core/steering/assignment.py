@@ -94,10 +94,8 @@ class Assignment:
 
     def take_back_idle_moves(self) -> None:
         """Takes every flow back to the way that it had, where that adds no overload."""
-        for flow in np.flatnonzero(self.chosen != self._present):
-            cost = self._costs(np.array([flow]))[0, self._present[flow]]
-            if cost <= 0:
-                self._move(flow, self._present[flow])
+        while self._take_back():
+            pass
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -105,6 +103,17 @@ class Assignment:
         links = self._places[self._numbers, self.chosen]
         demand = np.repeat(self._flows.demand_bps, links.shape[1])
         return np.bincount(links.ravel(), weights=demand, minlength=len(self._capacity))
+
+    def _take_back(self) -> int:
+        """Looks once at each flow that was moved. Returns how many were taken back: they may let others return."""
+        moved = np.flatnonzero(self.chosen != self._present)
+        costs = self._costs(moved)[np.arange(len(moved)), self._present[moved]]
+        taken = 0
+        for flow in moved[costs <= 0].tolist():
+            if self._costs(np.array([flow]))[0, self._present[flow]] <= 0:
+                self._move(flow, self._present[flow])
+                taken += 1
+        return taken
 
     def _take_step(self) -> bool:
         """Moves flows in conflict. False: none is, or none may be moved."""

@@ -1,0 +1,114 @@
+"""Which flows are moved off a contended link, and when none is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foliot_remediator.core.steering.assignment import Assignment, Flows
+from foliot_remediator.core.steering.improvement import improvement, shares
+
+SPINES = 4
+MBPS = 100e6
+
+
+def pairs(*leaves, ways=None, demand=None):
+    """Flows between leaves, each with a way over every spine; link numbers as in a leaf-spine fabric of eight leaves."""
+    ways = ways or [list(range(SPINES))] * len(leaves)
+    links = [
+        [[source * SPINES + spine, 8 * SPINES + sink * SPINES + spine] for spine in own]
+        for (source, sink), own in zip(leaves, ways, strict=True)
+    ]
+    demand_bps = np.full(len(leaves), MBPS) if demand is None else np.array(demand) * MBPS
+    return Flows(np.array(links, np.intp), np.ones((len(leaves), len(ways[0])), bool), demand_bps)
+
+
+def plan(flows, present, capacity=1.0, seed=0):
+    """The plan, where each link carries so many times the demand of one flow."""
+    links = np.full(16 * SPINES, MBPS) * capacity
+    return improvement(flows, links, np.array(present, np.intp), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_of_two_flows_on_a_link_moves(seed):
+    """One move is enough, and both get all that they need."""
+    found = plan(pairs((0, 1), (0, 2)), [1, 1], seed=seed)
+    assert len(found.moved) == 1
+    assert found.before.tolist() == [0.5, 0.5]
+    assert found.after.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_three_flows_two_move(seed):
+    """To different spines, though the flow that collides at the far leaf has one spine less to go to."""
+    found = plan(pairs((0, 1), (0, 2), (0, 3), (4, 3)), [0, 0, 0, 1], seed=seed)
+    assert found.after.tolist() == [1.0] * 4
+    assert len(found.moved) == 2
+    assert 3 not in found.moved
+
+
+def test_nothing_moves_where_all_is_well():
+    """Flows on links of their own stay, whatever the dice say."""
+    assert not len(plan(pairs((0, 1), (0, 2), (3, 2)), [0, 1, 2]).moved)
+
+
+def test_nothing_moves_where_no_move_can_help():
+    """Five flows leave a leaf with four uplinks, and are as well spread as they can be."""
+    found = plan(pairs(*[(0, leaf) for leaf in (1, 2, 3, 4, 5)]), [0, 1, 2, 3, 0])
+    assert not len(found.moved)
+    assert found.after.tolist() == found.before.tolist()
+
+
+def test_nothing_moves_for_a_few_per_cent():
+    """Two flows that need 102 % of a link together."""
+    assert not len(plan(pairs((0, 1), (0, 2), demand=[0.51, 0.51]), [0, 0]).moved)
+
+
+def test_a_flow_takes_no_way_that_it_may_not_take():
+    """The only free spine is one that neither may use."""
+    flows = pairs((0, 1), (0, 2))
+    flows.possible[:, 1:] = False
+    assert not len(plan(flows, [0, 0]).moved)
+
+
+def test_a_chain_is_moved_where_one_move_is_not_enough():
+    """The second flow can only go where the third is, and that one has another way."""
+    flows = pairs((0, 1), (0, 2), (0, 3), ways=[[0, 0], [0, 1], [1, 2]])
+    found = plan(flows, [0, 0, 0])
+    assert found.chosen.tolist() == [0, 1, 1]
+    assert sorted(found.moved.tolist()) == [1, 2]
+
+
+def test_the_slowest_flow_moves_first():
+    """Where moves are rationed, the first of them help most."""
+    flows = pairs((0, 1), (0, 2), (0, 3), (4, 5), (4, 6))
+    found = plan(flows, [0, 0, 0, 1, 1])
+    before = found.before[found.moved]
+    assert before.tolist() == sorted(before.tolist())
+    assert len(before) == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_permutation_gets_full_rate_with_free_choice(seed):
+    """An assignment without conflict exists (Koenig); 64 NICs, eight of them at each leaf."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(64)
+    sources, sinks = order // 8, np.roll(order, 1) // 8
+    crossing = sources != sinks
+    sources, sinks = sources[crossing], sinks[crossing]
+    spines = np.arange(8)
+    ways = np.stack([sources[:, None] * 8 + spines, 64 + sinks[:, None] * 8 + spines], axis=2)
+    flows = Flows(ways, np.ones((len(sources), 8), bool), np.full(len(sources), MBPS))
+    capacity = np.full(128, MBPS)
+    hashed = rng.integers(8, size=len(sources))
+    assert shares(flows, capacity, hashed).min() < 1
+    assert improvement(flows, capacity, hashed, rng).after.min() == 1.0
+
+
+def test_the_present_assignment_is_not_changed():
+    """It is the caller's."""
+    flows, present = pairs((0, 1), (0, 2)), np.array([1, 1])
+    search = Assignment(flows, np.full(64, MBPS), present, np.random.default_rng(0))
+    assert search.overload_bps() == pytest.approx(MBPS)
+    assert search.improve(50) == 0.0
+    assert present.tolist() == [1, 1]
