@@ -11,6 +11,7 @@ from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
 from foliot_schemas.event import Event
 from foliot_schemas.event_kinds import EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
+from foliot_schemas.flow import FlowBatch, FlowRow
 from foliot_schemas.inventory import Lease, Nic, Node, NodeHomes, NodePaths
 from foliot_schemas.observation import (
     DelayBatch,
@@ -39,6 +40,8 @@ __all__ = [
     "EventKind",
     "FitBatch",
     "FitRow",
+    "FlowBatch",
+    "FlowRow",
     "HeardNode",
     "HostLoad",
     "Lease",

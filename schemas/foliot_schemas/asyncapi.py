@@ -17,6 +17,7 @@ from foliot_schemas.codec import decode
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
+from foliot_schemas.flow import FlowBatch, FlowRow
 from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
 
@@ -59,6 +60,7 @@ _TOKENS = {
 _COLUMNS: Mapping[type[msgspec.Struct], tuple[str, np.dtype[Any]]] = {
     StampBatch: ("StampRow", StampRow),
     DelayBatch: ("DelayRow", DelayRow),
+    FlowBatch: ("FlowRow", FlowRow),
     FitBatch: ("FitRow", FitRow),
 }
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foliot_schemas.bounds import FAR_NS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
@@ -53,4 +55,34 @@ def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any], later: Collection
     rows = np.zeros(next(iter(lengths.values())), dtype=dtype)
     for name, array in arrays.items():
         rows[name] = array
+    return rows
+
+
+def unpack_checked(
+    columns: Mapping[str, bytes],
+    dtype: np.dtype[Any],
+    bounded: tuple[str, ...],
+    index: str,
+    named: int,
+    *,
+    later: Collection[str] = (),
+) -> NDArray[Any]:
+    """As `unpack`, of rows that name things of the batch by number.
+
+    Parameters:
+        bounded: columns of int64 whose values lie within `FAR_NS`, so that the difference of two is one, too.
+        index: the column that names things.
+        named: how many the batch has.
+
+    Raises:
+        ValueError: as `unpack`; a row names none of these things, or a bounded value is beyond its bound.
+    """
+    rows = unpack(columns, dtype, later)
+    if len(rows):
+        if int(rows[index].max()) >= named:
+            raise ValueError(f"a row names a {index} that the batch does not have")
+        every = np.frombuffer(b"".join([columns[name] for name in bounded if name in columns]), "<i8")
+        # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
+        if int((every + FAR_NS).min()) <= 0:
+            raise ValueError("a row has a time further than 146 years from 0, or a sequence beyond 2^62")
     return rows

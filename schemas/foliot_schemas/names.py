@@ -1,7 +1,7 @@
 """Names of NICs and paths, and the one escape that makes a name a subject token.
 
 A NIC is ``node3.rail0``. A path is ``node0.rail0>node3.rail0#2``: source NIC, destination NIC and
-the index of its entropy, in the direction of travel.
+the index of its entropy, in the direction of travel. A flow is ``node0.rail0>node3.rail0``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,21 @@ _SHOWN = 256
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 _TOKEN = re.compile(r"(?:[a-z0-9-]|_[0-9a-f]{2})+")
+_FLOW = re.compile(r"(?P<source>[^>#]+)>(?P<destination>[^>#]+)")
 _PATH = re.compile(r"(?P<source>[^>#]+)>(?P<destination>[^>#]+)#(?P<entropy>0|[1-9][0-9]{0,4})")
+
+
+class Flow(NamedTuple):
+    """The traffic from one service address to another, whichever way it goes."""
+
+    source: str
+    """The NIC to which the sender's service address belongs."""
+    destination: str
+    """The same of the receiver."""
+
+    def __str__(self) -> str:
+        """The flow's name."""
+        return f"{self.source}>{self.destination}"
 
 
 class Path(NamedTuple):
@@ -102,3 +116,15 @@ def parse_path(name: str) -> Path:
     if match is None:
         raise ValueError(f"{name[:_SHOWN]!r} is not a path; expected source>destination#entropy")
     return Path(match["source"], match["destination"], int(match["entropy"]))
+
+
+def parse_flow(name: str) -> Flow:
+    """The flow of this name.
+
+    Raises:
+        ValueError: it is not of the form ``source>destination``.
+    """
+    match = _FLOW.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name[:_SHOWN]!r} is not a flow; expected source>destination")
+    return Flow(match["source"], match["destination"])

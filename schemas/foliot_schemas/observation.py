@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from foliot_schemas.bounds import (
-    FAR_NS,
     MOST_PATHS,
     Bound,
     Count,
@@ -25,12 +24,10 @@ from foliot_schemas.bounds import (
     Time,
     Word,
 )
-from foliot_schemas.columns import pack, rows_once, unpack
+from foliot_schemas.columns import pack, rows_once, unpack_checked
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from numpy.typing import NDArray
 
 Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
@@ -162,7 +159,7 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         for source in {stream.path.partition(">")[0] for stream in self.streams}:
             if not starts_at(source, self.node):
                 raise ValueError(f"{source[:_SHOWN]} is no NIC of {self.node}, at which streams begin")
-        return _checked(self.columns, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
+        return unpack_checked(self.columns, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.
@@ -237,7 +234,7 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
 
     def _unpack(self) -> NDArray[Any]:
         bounded = ("least_ns", "median_ns", "p99_ns", "last_ns", "sequence")
-        rows = _checked(self.columns, DelayRow, bounded, "path", len(self.paths), later=DELAY_LATER)
+        rows = unpack_checked(self.columns, DelayRow, bounded, "path", len(self.paths), later=DELAY_LATER)
         sent_here = _ends.sent_here(self.node, self.paths)[rows["path"]]
         if np.any(sent_here != (rows["witness"] == Witness.SOURCE)):
             raise ValueError(f"{self.node} speaks for the other end of a path")
@@ -342,23 +339,3 @@ class PortState(msgspec.Struct, frozen=True, kw_only=True, tag="port.v1"):
         """
         if node_of(self.nic) != self.node:
             raise ValueError(f"{self.nic} is not a NIC of {self.node}")
-
-
-def _checked(
-    columns: Mapping[str, bytes],
-    dtype: np.dtype[Any],
-    bounded: tuple[str, ...],
-    index: str,
-    named: int,
-    *,
-    later: Collection[str] = (),
-) -> NDArray[Any]:
-    rows = unpack(columns, dtype, later)
-    if len(rows):
-        if int(rows[index].max()) >= named:
-            raise ValueError(f"a row names a {index} that the batch does not have")
-        every = np.frombuffer(b"".join([columns[name] for name in bounded if name in columns]), "<i8")
-        # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
-        if int((every + FAR_NS).min()) <= 0:
-            raise ValueError("a row has a time further than 146 years from 0, or a sequence beyond 2^62")
-    return rows

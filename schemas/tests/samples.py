@@ -14,6 +14,8 @@ from foliot_schemas import (
     Event,
     FitBatch,
     FitRow,
+    FlowBatch,
+    FlowRow,
     HeardNode,
     Lease,
     Nic,
@@ -65,6 +67,10 @@ SAMPLES = (
         ),
         node="node3", at_ns=_T, interval_ns=100_000_000, bound_ns=400,
         paths=("node0.rail0>node3.rail0#2", "node1.rail0>node3.rail0#0"),
+    ),
+    FlowBatch.of(
+        np.array([(0, 4, 2, 10_000_000, 450_000_000, 0, 20_000_000, 5_200_000, 90_000)], dtype=FlowRow),
+        node="node0", at_ns=_T, interval_ns=500_000_000, flows=("node0.rail0>node3.rail0",),
     ),
     PortState(
         node="node3", nic="node3.rail0", at_ns=_T, carrier=False, admin_up=True, carrier_down_count=2, carrier_up_count=2,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from foliot.text.events import headline
 from foliot_schemas import (
     Claim,
@@ -13,6 +15,7 @@ from foliot_schemas import (
     DelayBatch,
     Event,
     FitBatch,
+    FlowBatch,
     Lease,
     Node,
     NodeHomes,
@@ -150,6 +153,16 @@ def _delay(batch: DelayBatch) -> str:
     return f"{batch.node}: {_some(said) or 'nothing heard'} in {duration(batch.interval_ns)}, {bound}"
 
 
+def _flows(batch: FlowBatch) -> str:
+    rows = batch.rows()
+    said = []
+    for row in rows[np.argsort(-rows["acked_bytes"], kind="stable")]:
+        mbps = row["acked_bytes"] * 8e3 / max(batch.interval_ns, 1)
+        again = f", {row['retransmitted']} segments again" if row["retransmitted"] else ""
+        said.append(f"{batch.flows[row['flow']]} {mbps:.4g} Mb/s{again}")
+    return f"{batch.node}: {_some(said) or 'no traffic'} in {duration(batch.interval_ns)}"
+
+
 def _stamps(batch: StampBatch) -> str:
     over = duration(batch.until_ns - batch.since_ns)
     return f"{batch.node}: {len(batch.rows())} probes in {over}, streams: {len(batch.streams)}"
@@ -220,6 +233,6 @@ def _value(value: float | str | bool) -> str:
 
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
-    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, Lease: _lease, Node: _node,
-    NodeHomes: _homes, NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
+    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, FlowBatch: _flows, Lease: _lease,
+    Node: _node, NodeHomes: _homes, NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip

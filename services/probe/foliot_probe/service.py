@@ -18,6 +18,7 @@ from foliot.node.link_monitor import LinkMonitor, node_settings
 from foliot.runtime import systemd
 from foliot.runtime.service import boot_id, node_clock, on_bus
 from foliot.settings import BusSettings, load
+from foliot_probe.core.measure.flow_meter import FlowMeter
 from foliot_probe.core.measure.stamp_window import window_number
 from foliot_probe.core.rate.demand import in_use
 from foliot_probe.core.stream_table import is_usable
@@ -26,9 +27,11 @@ from foliot_probe.io.clock_outputs import ClockOutputs
 from foliot_probe.io.host_load import HostLoadMeter
 from foliot_probe.io.management_nics import ManagementNics
 from foliot_probe.io.port_reader import PortReader
+from foliot_probe.io.tcp_sockets import TcpSockets
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PATHS, PORT, STAMPS
+from foliot_schemas import FlowBatch
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, INVENTORY, PATHS, PORT, STAMPS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
+    from foliot_probe.core.measure.flow_meter import FlowInterval
     from foliot_schemas import ClockState, HostLoad, Node, NodePaths, StampBatch
     from foliot_schemas.subjects import Channel
 
@@ -51,6 +55,8 @@ _AGAIN, _AGAIN_S = 5, 0.2
 _TROUBLES_S = 60.0
 _LOAD_S = 1.0
 """How often the host's load is told."""
+_FLOWS_A_BATCH = 1_024
+"""By the rules of the wire."""
 _STEPS_A_TICK = 3
 """Steps of closing a window between two ticks. Each is a step of the event loop of its own. Where a node measures the clocks of 64 peers,
 closing takes some 40 steps: half a second."""
@@ -93,6 +99,8 @@ class Probe:
         self._load = HostLoadMeter(Path("/proc"))
         self._host: HostLoad | None = None
         """The host's load, until it is told."""
+        self._flows = FlowMeter(own)
+        self._flow_s = settings.flow_interval_ms / 1_000
         self._management = ManagementNics({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
@@ -122,6 +130,7 @@ class Probe:
                 group.create_task(self._tell_counters())
                 group.create_task(self._tell_troubles())
                 group.create_task(self._meter_load())
+                group.create_task(self._meter_flows())
                 group.create_task(self._outputs.sample())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
@@ -147,7 +156,9 @@ class Probe:
             return
         if node is None or node.name != name or not is_usable(node) or not node.talks_to(self._own):
             self._reporter.end(self._engine.drop_peer(name))
+            self._flows.set_peer(name, None)
             return
+        self._flows.set_peer(name, node)
         ended, begun = self._engine.set_peer(node)
         self._reporter.end(ended)
         self._reporter.begin(begun)
@@ -306,6 +317,34 @@ class Probe:
         while True:
             self._host = await asyncio.to_thread(lambda: self._load.read(self._now_ns()))
             await asyncio.sleep(_LOAD_S)
+
+    async def _meter_flows(self) -> None:
+        """Tells what the kernel counts of the traffic by this node's service addresses. A thread asks: the kernel walks all of its connections."""
+        if not self._flow_s:
+            return
+        sockets = TcpSockets([nic.service_address for nic in self._own.nics])
+        is_known = True
+        while True:
+            try:
+                found = self._flows.read(await asyncio.to_thread(sockets.read), self._now_ns())
+            except OSError as error:
+                if is_known:  # it may be permitted later, as when a module is loaded
+                    log.warning("flows_unknown", reason=error.strerror)
+                found, is_known = None, False
+            else:
+                is_known = True
+            if found is not None:
+                for first in range(0, len(found.rows), _FLOWS_A_BATCH):
+                    self._publish(FLOW, self._flow_batch(found, first))
+            await asyncio.sleep(self._flow_s)
+
+    def _flow_batch(self, found: FlowInterval, first: int) -> FlowBatch:
+        rows = found.rows[first : first + _FLOWS_A_BATCH].copy()
+        rows["flow"] -= first
+        return FlowBatch.of(
+            rows, node=self._own.name, at_ns=self._clock.now_ns(), interval_ns=found.span_ns,
+            flows=found.flows[first : first + _FLOWS_A_BATCH],
+        )  # fmt: skip
 
     async def _tell_counters(self) -> None:
         told = 0

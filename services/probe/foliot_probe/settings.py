@@ -40,6 +40,8 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     padded probes a second: 75 kb/s at an MTU of 1,500. Other paths have one: 15 kb/s. 0: never."""
     delay_interval_ms: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 100
     """How often delays and counts are published."""
+    flow_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
+    """How often the traffic between service addresses is published, as the kernel counts it; 0: never."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
     chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None

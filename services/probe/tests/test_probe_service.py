@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from foliot_probe import service
 from foliot_probe.engine import SilenceChanges
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, HostLoad, StampBatch, Witness
-from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, PORT, STAMPS
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, INVENTORY, PORT, STAMPS
 from patience import patience
 from virtual_loop import VirtualLoop
 
@@ -43,8 +44,9 @@ def node_settings(index, port):
     """A node whose NIC is the loopback device."""
     nic = NicSettings(rail="rail0", number=0, device="lo", address=f"127.0.1.{index + 1}")
     return NodeSettings(
-        name=f"node{index}", index=index, nics=(nic,), path_prefix="127.64.0.0/10", entropies=(1, 2), probe_port=port
-    )
+        name=f"node{index}", index=index, nics=(nic,), path_prefix="127.64.0.0/10", entropies=(1, 2), probe_port=port,
+        service_prefix="127.32.0.0/13",
+    )  # fmt: skip
 
 
 async def start_probe(settings, url, folder):
@@ -111,16 +113,17 @@ class CutBus:
     """A bus that the test brings back."""
 
     def __init__(self):
-        self.ports, self.delays, self.told = [], [], []
+        self.ports, self.delays, self.flows, self.told = [], [], [], []
 
     def when_back(self, told):
         """Remembers whom to tell."""
         self.told.append(told)
 
     async def publish(self, channel, message, *_):
-        """Collects what is said of ports and delays."""
-        if channel in {PORT, DELAY}:
-            (self.ports if channel is PORT else self.delays).append(message)
+        """Collects what is said of ports, delays and flows."""
+        kept = {PORT: self.ports, DELAY: self.delays, FLOW: self.flows}.get(channel)
+        if kept is not None:
+            kept.append(message)
 
     async def get(self, *_):
         """Has nothing."""
@@ -274,6 +277,47 @@ async def test_reports_leave_while_the_hosts_load_is_read(free_port):
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert [batch.host for batch in bus.delays if batch.host] == [load]
+
+
+@pytest.mark.parametrize("refusals", [0, 2], ids=["at once", "after the kernel refused twice"])
+async def test_traffic_between_service_addresses_is_told(monkeypatch, free_port, refusals):
+    """As the kernel counts it, with the names of both ends; a kernel that does not answer is asked again."""
+    bus, settings, answers = CutBus(), node_settings(0, free_port(socket.SOCK_DGRAM)), []
+    own, peer = describe(settings), describe(node_settings(1, settings.probe_port))
+    read = service.TcpSockets.read
+
+    def answer(sockets):
+        answers.append(sockets)
+        if len(answers) <= refusals:
+            raise OSError(errno.ENOENT, "no such module")
+        return read(sockets)
+
+    monkeypatch.setattr(service.TcpSockets, "read", answer)
+    made = service.Probe(own, ProbeSettings(flow_interval_ms=20), HostClock("node0"), bus)
+    await made._on_node(peer.name, peer)
+    running = asyncio.create_task(made.run())
+    await until(lambda: running.done() or len(answers) >= refusals + 2, "two readings")
+    arrived = asyncio.Event()
+
+    async def take(reader, _writer):
+        await reader.readexactly(300_000)
+        arrived.set()
+
+    server = await asyncio.start_server(take, peer.nics[0].service_address)
+    port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection(
+        peer.nics[0].service_address, port, local_addr=(own.nics[0].service_address, 0)
+    )
+    writer.write(bytes(300_000))
+    await asyncio.wait_for(arrived.wait(), PATIENCE_S)
+    told = lambda: sum(int(batch.rows()["acked_bytes"].sum()) for batch in bus.flows)  # noqa: E731
+    await until(lambda: running.done() or told() >= 300_000, "all of it told")
+    assert told() <= 300_001  # the kernel counts the beginning of a connection
+    assert {name for batch in bus.flows for name in batch.flows} == {"node0.rail0>node1.rail0"}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    writer.close()
+    server.close()
 
 
 async def test_with_a_silence_goes_what_was_heard_on_all_others(free_port):
