@@ -53,14 +53,16 @@ def test_no_nic_is_asked_for_more_than_it_has(traffic):
     flows = drawn(fabric, traffic, 0, np.random.default_rng(1))
     per_leaf = np.bincount(flows.ways[:, 0, 0] // fabric.width, flows.demand_bps, minlength=fabric.leaves)
     assert per_leaf.max() <= fabric.width * LINE_BPS * (1 + 1e-9)
-    assert 0 <= flows.ways.min()
+    assert flows.ways.min() >= 0
     assert flows.ways.max() < len(fabric.capacity_bps)
 
 
 def test_every_row_says_what_a_policy_made_of_the_same_traffic(tmp_path, monkeypatch):
     """Foliot's plan gives the slowest flow more than the hash; the hash moves nothing."""
     file = tmp_path / "rows.json"
-    monkeypatch.setattr("sys.argv", ["steering-sim", "--nics", "64", "--entropies", "8", "--seeds", "1", "--json", str(file)])
+    monkeypatch.setattr(
+        "sys.argv", ["steering-sim", "--nics", "64", "--entropies", "8", "--seeds", "1", "--json", str(file)]
+    )
     assert bench.main() == 0
     found = json.loads(file.read_text())["rows"]
     assert len(found) == 2 * len(POLICIES)

@@ -12,14 +12,20 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from bench.document import Document
-from bench.steering_sim.fabric import Fabric, drawn, square
+from bench.steering_sim.fabric import drawn, square
 from bench.steering_sim.policies import POLICIES
 from foliot_remediator.core.steering.improvement import shares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.steering_sim.fabric import Fabric, Traffic
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -68,7 +74,7 @@ def _nics(text: str) -> int:
     return count
 
 
-def rows(arguments: argparse.Namespace):
+def rows(arguments: argparse.Namespace) -> Iterator[Row]:
     """A row for each policy, seed, traffic, number of ways, and fabric."""
     for nics in arguments.nics:
         fabric = square(nics)
@@ -78,7 +84,7 @@ def rows(arguments: argparse.Namespace):
                     yield from _of_seed(fabric, traffic, entropies, seed, arguments.policies)
 
 
-def _of_seed(fabric: Fabric, traffic: str, entropies: int, seed: int, policies: list[str]):
+def _of_seed(fabric: Fabric, traffic: Traffic, entropies: int, seed: int, policies: list[str]) -> Iterator[Row]:
     flows = drawn(fabric, traffic, entropies, np.random.default_rng(seed))
     capacity_bps = fabric.capacity_bps
     hashed = np.zeros(len(flows.demand_bps), np.intp)
@@ -97,7 +103,9 @@ def main() -> int:
     """Parses the command line, plans, prints a table."""
     arguments = parser().parse_args()
     document = Document("steering-sim", arguments)
-    print(f"{'NICs':>6} {'ways':>4} {'traffic':<12} {'policy':<12} {'seed':>4} {'mean':>6} {'slowest':>7} {'moves':>6} {'s':>6}")
+    print(
+        f"{'NICs':>6} {'ways':>4} {'traffic':<12} {'policy':<12} {'seed':>4} {'mean':>6} {'slowest':>7} {'moves':>6} {'s':>6}"
+    )
     found = []
     for row in rows(arguments):
         found.append(row)

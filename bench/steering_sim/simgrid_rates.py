@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,7 +42,9 @@ def environment() -> dict[str, str]:
     libraries = ":".join(str(folder) for folder in _UNPACKED.glob("*-linux-gnu"))
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_UNPACKED / "python3/dist-packages")))),
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (os.environ.get("PYTHONPATH"), str(_UNPACKED / "python3/dist-packages")))
+        ),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (os.environ.get("LD_LIBRARY_PATH"), libraries))),
     }
 
@@ -63,7 +65,12 @@ def rates_bps(
     """
     case = {"links": links.tolist(), "capacity_bps": capacity_bps.tolist(), "demand_bps": demand_bps.tolist()}
     done = subprocess.run(
-        [sys.executable, __file__], env=environment(), input=json.dumps(case), capture_output=True, text=True, check=True
+        [sys.executable, __file__],
+        env=environment(),
+        input=json.dumps(case),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return np.array(json.loads(done.stdout.splitlines()[-1]))
 
@@ -72,7 +79,7 @@ def _solve(links: list[list[int]], capacity_bps: list[float], demand_bps: list[f
     import simgrid  # noqa: PLC0415 - only here, in a process that has it
 
     engine = simgrid.Engine([sys.argv[0], "--log=root.threshold:error", *(f"--cfg={each}" for each in _PLAIN)])
-    zone = simgrid.NetZone.create_full_zone("fabric")
+    zone: Any = simgrid.NetZone.create_full_zone("fabric")
     shared = [_link(zone, f"link{number}", bps) for number, bps in enumerate(capacity_bps)]
     ends = []
     for number, (hops, bps) in enumerate(zip(links, demand_bps, strict=True)):
@@ -93,7 +100,7 @@ def _solve(links: list[list[int]], capacity_bps: list[float], demand_bps: list[f
     return [8 * (_ENOUGH - comm.remaining) / _SECONDS for comm in comms]
 
 
-def _link(zone, name: str, bps: float):
+def _link(zone: Any, name: str, bps: float) -> Any:
     return zone.create_link(name, bps / 8).set_latency(0).seal()
 
 

@@ -12,6 +12,7 @@ from foliot_schemas.event import Event
 from foliot_schemas.event_kinds import EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_schemas.flow import FlowBatch, FlowRow
+from foliot_schemas.hops import HopBatch, HopRow
 from foliot_schemas.inventory import Lease, Nic, Node, NodeHomes, NodePaths
 from foliot_schemas.observation import (
     DelayBatch,
@@ -43,6 +44,8 @@ __all__ = [
     "FlowBatch",
     "FlowRow",
     "HeardNode",
+    "HopBatch",
+    "HopRow",
     "HostLoad",
     "Lease",
     "Nic",

@@ -18,6 +18,7 @@ from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
 from foliot_schemas.flow import FlowBatch, FlowRow
+from foliot_schemas.hops import HopBatch, HopRow
 from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
 
@@ -61,6 +62,7 @@ _COLUMNS: Mapping[type[msgspec.Struct], tuple[str, np.dtype[Any]]] = {
     StampBatch: ("StampRow", StampRow),
     DelayBatch: ("DelayRow", DelayRow),
     FlowBatch: ("FlowRow", FlowRow),
+    HopBatch: ("HopRow", HopRow),
     FitBatch: ("FitRow", FitRow),
 }
 

@@ -83,6 +83,6 @@ def unpack_checked(
             raise ValueError(f"a row names a {index} that the batch does not have")
         every = np.frombuffer(b"".join([columns[name] for name in bounded if name in columns]), "<i8")
         # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
-        if int((every + FAR_NS).min()) <= 0:
+        if len(every) and int((every + FAR_NS).min()) <= 0:
             raise ValueError("a row has a time further than 146 years from 0, or a sequence beyond 2^62")
     return rows

@@ -15,6 +15,7 @@ import msgspec
 from foliot_schemas import event_kinds, notice, orders, subjects
 from foliot_schemas.fit import FitRow
 from foliot_schemas.flow import FlowRow
+from foliot_schemas.hops import HopRow
 from foliot_schemas.observation import DELAY_LATER, DelayRow, StampRow
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _BETWEEN_AGENTS = (notice.Notice, notice.NoticeSeen, notice.Echo)
 _LATER = {"delay.v1": DELAY_LATER}
-_COLUMNS = {"stamps.v1": StampRow, "delay.v1": DelayRow, "fits.v1": FitRow, "flow.v1": FlowRow}
+_COLUMNS = {"stamps.v1": StampRow, "delay.v1": DelayRow, "fits.v1": FitRow, "flow.v1": FlowRow, "hops.v1": HopRow}
 _LEFT_OUT = {
     "title",
     "description",

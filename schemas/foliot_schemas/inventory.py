@@ -29,6 +29,10 @@ _MOST_ENTROPIES = 64
 EntropyKind = Literal["udp-source-port", "flow-label", "infiniband-path"]
 
 
+OVERLAY_PORT = 4789
+"""The destination port of the overlay's outer packets: that of VXLAN (RFC 7348)."""
+
+
 class Nic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A backend NIC of a node."""
 

@@ -16,6 +16,7 @@ from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch
 from foliot_schemas.flow import FlowBatch
+from foliot_schemas.hops import HopBatch
 from foliot_schemas.inventory import Lease, Node, NodeHomes, NodePaths
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.observation import DelayBatch, PortState, StampBatch
@@ -101,6 +102,10 @@ FLOW = Channel(
     name="observation.flow", tokens=("node",), message=FlowBatch, publishers=("probe",), readers=("gateway", "anyone"),
     summary="TCP traffic between service addresses, as the sender's kernel counts it",
 )  # fmt: skip
+HOPS = Channel(
+    name="observation.hops", tokens=("node",), message=HopBatch, publishers=("probe",), readers=("gateway", "anyone"),
+    summary="The routers of a node's paths: at once when they are found or change, all of them every half minute",
+)  # fmt: skip
 CLOCK = Channel(
     name="clock", tokens=("clock",), message=ClockState, publishers=("sync",), readers=("anyone",),
     summary="How to read the reference time off a clock, and how far to trust it",
@@ -126,7 +131,7 @@ REJECTED = Channel(
     summary="A message that a service could not read, or that its stream does not store",
 )  # fmt: skip
 
-CHANNELS = (STAMPS, DELAY, PORT, FLOW, FITS, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
+CHANNELS = (STAMPS, DELAY, PORT, FLOW, HOPS, FITS, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
 
 
 class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):

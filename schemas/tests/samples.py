@@ -17,6 +17,8 @@ from foliot_schemas import (
     FlowBatch,
     FlowRow,
     HeardNode,
+    HopBatch,
+    HopRow,
     Lease,
     Nic,
     Node,
@@ -71,6 +73,10 @@ SAMPLES = (
     FlowBatch.of(
         np.array([(0, 4, 2, 10_000_000, 450_000_000, 0, 20_000_000, 5_200_000, 90_000)], dtype=FlowRow),
         node="node0", at_ns=_T, interval_ns=500_000_000, flows=("node0.rail0>node3.rail0",),
+    ),
+    HopBatch.of(
+        np.array([(0, 1, 0x0A640000), (0, 3, 0x0A640007)], dtype=HopRow),
+        node="node0", at_ns=_T, paths=("node0.rail0>node3.rail0#2", "node0.rail0>node3.rail0#3"),
     ),
     PortState(
         node="node3", nic="node3.rail0", at_ns=_T, carrier=False, admin_up=True, carrier_down_count=2, carrier_up_count=2,

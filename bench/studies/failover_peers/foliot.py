@@ -10,8 +10,8 @@ from bench.studies.clock_peers.counting import Counters
 from bench.studies.failover_peers import flowing
 from bench.studies.failover_peers.rows import Row, ms
 from bench.studies.failover_peers.stage import until
-from foliot_agent.core.overlay_layout import VXLAN_PORT
 from foliot_schemas.event_kinds import is_relief
+from foliot_schemas.inventory import OVERLAY_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,7 +49,7 @@ class Foliot:
         await self._home()
         fabric = self._stage.fabric
         doors = [(fabric.namespace(link.far.owner), link.far.device) for link in fabric.plan.nics]
-        with contextlib.closing(Counters(doors, {self.name: (VXLAN_PORT,)})) as counters:
+        with contextlib.closing(Counters(doors, {self.name: (OVERLAY_PORT,)})) as counters:
             counters.take()
             await asyncio.sleep(_COUNTED_S)
             self._packets_per_s = counters.take()[self.name] / _COUNTED_S / len(doors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from foliot_schemas import (
     Event,
     FitBatch,
     FlowBatch,
+    HopBatch,
     Lease,
     Node,
     NodeHomes,
@@ -163,6 +165,16 @@ def _flows(batch: FlowBatch) -> str:
     return f"{batch.node}: {_some(said) or 'no traffic'} in {duration(batch.interval_ns)}"
 
 
+def _hops(batch: HopBatch) -> str:
+    rows = batch.rows()
+    said = []
+    for number, path in enumerate(batch.paths):
+        routers = {int(row["hop"]): str(IPv4Address(int(row["address"]))) for row in rows[rows["path"] == number]}
+        way = [routers.get(hop, "?") for hop in range(1, max(routers, default=0) + 1)]
+        said.append(f"{path} by {' '.join(way) or 'nobody who answers'}")
+    return f"{batch.node}: {_some(said) or 'no path'}"
+
+
 def _stamps(batch: StampBatch) -> str:
     over = duration(batch.until_ns - batch.since_ns)
     return f"{batch.node}: {len(batch.rows())} probes in {over}, streams: {len(batch.streams)}"
@@ -233,6 +245,6 @@ def _value(value: float | str | bool) -> str:
 
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
-    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, FlowBatch: _flows, Lease: _lease,
+    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, FlowBatch: _flows, HopBatch: _hops, Lease: _lease,
     Node: _node, NodeHomes: _homes, NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip

@@ -28,10 +28,11 @@ from foliot_probe.io.host_load import HostLoadMeter
 from foliot_probe.io.management_nics import ManagementNics
 from foliot_probe.io.port_reader import PortReader
 from foliot_probe.io.tcp_sockets import TcpSockets
+from foliot_probe.path_map import PathMap
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import FlowBatch
-from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, INVENTORY, PATHS, PORT, STAMPS
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, HOPS, INVENTORY, PATHS, PORT, STAMPS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -57,6 +58,8 @@ _LOAD_S = 1.0
 """How often the host's load is told."""
 _FLOWS_A_BATCH = 1_024
 """By the rules of the wire."""
+_TRACE_S = 0.1
+"""The pause between two looks at who answered for a hop."""
 _STEPS_A_TICK = 3
 """Steps of closing a window between two ticks. Each is a step of the event loop of its own. Where a node measures the clocks of 64 peers,
 closing takes some 40 steps: half a second."""
@@ -101,6 +104,7 @@ class Probe:
         """The host's load, until it is told."""
         self._flows = FlowMeter(own)
         self._flow_s = settings.flow_interval_ms / 1_000
+        self._map = PathMap(self._engine.table, settings.trace_hz) if settings.trace_hz else None
         self._management = ManagementNics({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
@@ -131,6 +135,7 @@ class Probe:
                 group.create_task(self._tell_troubles())
                 group.create_task(self._meter_load())
                 group.create_task(self._meter_flows())
+                group.create_task(self._trace_paths())
                 group.create_task(self._outputs.sample())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
@@ -145,6 +150,8 @@ class Probe:
             for task in self._tasks:
                 task.cancel()
             self._engine.close()
+            if self._map is not None:
+                self._map.close()
             self._outputs.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
@@ -155,17 +162,24 @@ class Probe:
                 log.warning("inventory_differs", node=name, hint="the record is not what this node's settings say")
             return
         if node is None or node.name != name or not is_usable(node) or not node.talks_to(self._own):
-            self._reporter.end(self._engine.drop_peer(name))
+            self._forget(self._engine.drop_peer(name))
             self._flows.set_peer(name, None)
             return
         self._flows.set_peer(name, node)
         ended, begun = self._engine.set_peer(node)
-        self._reporter.end(ended)
+        self._forget(ended)
         self._reporter.begin(begun)
+        if self._map is not None:
+            self._map.begin(begun, self._now_ns())
         if begun:
             self._set_rates()
         for clock in sorted({nic.clock for nic in node.nics}):
             await self._follow_clock(clock)
+
+    def _forget(self, rows: list[int]) -> None:
+        self._reporter.end(rows)
+        if self._map is not None:
+            self._map.end(rows)
 
     async def _on_paths(self, name: str, paths: NodePaths | None) -> None:
         if name == self._own.name:
@@ -291,6 +305,8 @@ class Probe:
     def _tell_silence(self, changes: Any) -> None:
         if not len(changes.fell) and not len(changes.again):
             return
+        if self._map is not None:
+            self._map.doubt([*changes.fell.tolist(), *changes.again.tolist()], self._now_ns())
         batch = self._reporter.silence(changes)
         self._publish(DELAY, batch)
         log.info("silence_changed", fell=len(changes.fell), again=len(changes.again), paths=batch.paths[:8])
@@ -345,6 +361,14 @@ class Probe:
             rows, node=self._own.name, at_ns=self._clock.now_ns(), interval_ns=found.span_ns,
             flows=found.flows[first : first + _FLOWS_A_BATCH],
         )  # fmt: skip
+
+    async def _trace_paths(self) -> None:
+        """Finds the routers of the paths, a few packets at a time, and tells them."""
+        while self._map is not None:
+            self._map.step(self._now_ns())
+            for batch in self._map.batches(self._now_ns(), self._clock.now_ns()):
+                self._publish(HOPS, batch)
+            await asyncio.sleep(_TRACE_S)
 
     async def _tell_counters(self) -> None:
         told = 0

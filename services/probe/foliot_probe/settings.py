@@ -42,6 +42,9 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How often delays and counts are published."""
     flow_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
     """How often the traffic between service addresses is published, as the kernel counts it; 0: never."""
+    trace_hz: Annotated[float, msgspec.Meta(ge=0.0, le=10_000.0)] = 100.0
+    """Packets a second by which the node asks for the routers of its paths, whose time to live ends there; 0: none. A
+    path with three routers takes nine at first, and three a minute later on."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
     chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None

@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -185,6 +186,34 @@ def tunnel(wire):
                 check=True,
             )
     return wire
+
+
+@pytest.fixture
+def line():
+    """Two hosts at the ends of a line of two routers: 10.96.1.2 and 10.96.3.2."""
+    names = [anonymous() for _ in range(4)]
+    for left, right, net in ((0, 1, 1), (1, 2, 2), (2, 3, 3)):
+        with inside(names[left]):
+            far = f"/proc/{os.getpid()}/fd/{names[right]}"
+            ip("link", "add", f"net{net}", "type", "veth", "peer", "name", f"net{net}", "netns", far)
+        # The first router is 10.96.1.1, the second one 10.96.2.2 to who comes from there.
+        ends = {1: (2, 1), 2: (1, 2), 3: (1, 2)}[net]
+        for end, last in zip((left, right), ends, strict=True):
+            with inside(names[end]):
+                ip("addr", "add", f"10.96.{net}.{last}/24", "dev", f"net{net}")
+                ip("link", "set", f"net{net}", "up")
+    for place, routes in enumerate(
+        ([("10.96.0.0/16", "10.96.1.1")], [("10.96.3.0/24", "10.96.2.2")], [("10.96.1.0/24", "10.96.2.1")], [("10.96.0.0/16", "10.96.3.1")])
+    ):  # fmt: skip
+        with inside(names[place]):
+            for where, by in routes:
+                ip("route", "add", where, "via", by)
+            if place in {1, 2}:
+                for key, value in (("ip_forward", 1), ("icmp_ratelimit", 0)):
+                    Path(f"/proc/sys/net/ipv4/{key}").write_text(str(value))
+    yield Wire(names)
+    for name in names:
+        os.close(name)
 
 
 class Pair:

@@ -83,7 +83,7 @@ def test_other_connections_are_left_out(connect):
 def test_a_receiver_that_does_not_read_shows(connect):
     """The sender waits for its window."""
     sender, _ = connect("127.0.16.1", "127.0.16.2")
-    sender.setblocking(False)  # noqa: FBT003 - the standard library's name is not to be had
+    sender.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
             sender.send(bytes(65_536))
@@ -115,7 +115,9 @@ def meter():
 
 def connections(*rows):
     """Rows of connections: cookie, local, remote, acked bytes, segments again, busy, limited twice, round-trip times."""
-    return np.array([(cookie, number(local), number(remote), *rest) for cookie, local, remote, *rest in rows], ConnectionRow)
+    return np.array(
+        [(cookie, number(local), number(remote), *rest) for cookie, local, remote, *rest in rows], ConnectionRow
+    )
 
 
 def test_a_flow_is_the_growth_of_all_its_connections(meter):

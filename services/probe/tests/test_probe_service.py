@@ -299,9 +299,11 @@ async def test_traffic_between_service_addresses_is_told(monkeypatch, free_port,
     await until(lambda: running.done() or len(answers) >= refusals + 2, "two readings")
     arrived = asyncio.Event()
 
-    async def take(reader, _writer):
+    async def take(reader, writer):
         await reader.readexactly(300_000)
         arrived.set()
+        await reader.read()
+        writer.close()
 
     server = await asyncio.start_server(take, peer.nics[0].service_address)
     port = server.sockets[0].getsockname()[1]
@@ -317,7 +319,9 @@ async def test_traffic_between_service_addresses_is_told(monkeypatch, free_port,
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     writer.close()
+    await writer.wait_closed()
     server.close()
+    await server.wait_closed()
 
 
 async def test_with_a_silence_goes_what_was_heard_on_all_others(free_port):

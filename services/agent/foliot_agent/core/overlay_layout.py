@@ -26,8 +26,6 @@ SERVICE_DEVICE = "foliot0"
 """Carries the service addresses: one end of a veth pair, up whatever the NICs do. Programs that pick an interface by name find
 their address on it, which they would not on ``lo``."""
 SERVICE_DEVICE_END = "foliot0-end"
-VXLAN_PORT = 4789
-"""IANA's port for VXLAN (RFC 7348)."""
 VXLAN_OVERHEAD = 50
 """Bytes that the encapsulation adds on IPv4: outer Ethernet 14, IP 20, UDP 8, VXLAN 8 (RFC 7348)."""
 PATH_PREFIX_LENGTH = 16

@@ -18,6 +18,7 @@ from pyroute2.netlink.rtnl.ndmsg import NTF_SELF, NUD_PERMANENT
 from foliot_agent.core import overlay_layout
 from foliot_agent.kernel.devices import Devices, path_of
 from foliot_agent.kernel.overlay_routes import routes_present, rules_present
+from foliot_schemas.inventory import OVERLAY_PORT
 
 if TYPE_CHECKING:
     from foliot_schemas import Node
@@ -129,7 +130,7 @@ class Overlay:
             self._entries = {entry for entry in self._entries if entry.device != device.name}
             await self._netlink.link(
                 "add", ifname=device.name, kind="vxlan", vxlan_id=device.vni, vxlan_link=nic["index"],
-                vxlan_local=device.local, vxlan_port=overlay_layout.VXLAN_PORT, vxlan_learning=0, address=device.mac,
+                vxlan_local=device.local, vxlan_port=OVERLAY_PORT, vxlan_learning=0, address=device.mac,
                 # The kernel's range excludes its upper end, so this pins the port.
                 vxlan_port_range={"low": device.source_port, "high": device.source_port + 1},
             )  # fmt: skip

@@ -78,7 +78,9 @@ class FlowMeter:
         """Each connection's place in a list of flows; -1: an end is nobody's service address."""
         peers = {address: nic for names in self._peers.values() for address, nic in names.items()}
         places, named = np.full(len(connections), -1, np.intp), {}
-        for number, (local, remote) in enumerate(zip(connections["local"].tolist(), connections["remote"].tolist(), strict=True)):
+        for number, (local, remote) in enumerate(
+            zip(connections["local"].tolist(), connections["remote"].tolist(), strict=True)
+        ):
             source, destination = self._own.get(local), peers.get(remote)
             if source is not None and destination is not None:
                 places[number] = named.setdefault(Flow(source, destination), len(named))
@@ -100,9 +102,7 @@ def _growth(before: NDArray[Any], now: NDArray[Any]) -> NDArray[np.int64]:
     return np.maximum(counts, 0)
 
 
-def _summed(
-    places: NDArray[np.intp], connections: NDArray[Any], grown: NDArray[np.int64], flows: int
-) -> NDArray[Any]:
+def _summed(places: NDArray[np.intp], connections: NDArray[Any], grown: NDArray[np.int64], flows: int) -> NDArray[Any]:
     """A row of dtype `FlowRow` for each flow."""
     rows = np.zeros(flows, FlowRow)
     rows["flow"] = np.arange(flows)

@@ -146,9 +146,7 @@ class Assignment:
                 continue
             touched[links] = True
             touched[-1] = False
-            self._tabu[flow, self.chosen[flow]] = (
-                self._step + self._rng.integers(_LEAST_TENURE, _MOST_TENURE) + tenure
-            )
+            self._tabu[flow, self.chosen[flow]] = self._step + self._rng.integers(_LEAST_TENURE, _MOST_TENURE) + tenure
             self._move(flow, way)
         return True
 

@@ -1,0 +1,132 @@
+"""Finds the routers of the node's paths: `HopTracer` says whom to ask, the sockets of each way ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from foliot_probe.core.measure.hop_tracer import HopTracer
+from foliot_probe.io.hop_sockets import HopSocket
+from foliot_schemas import HopBatch, HopRow
+from foliot_schemas.inventory import OVERLAY_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from foliot_probe.core.stream_table import StreamTable
+
+log = structlog.get_logger()
+
+_AGAIN_NS = 30_000_000_000
+"""How often all of it is told again: a message may have been lost, and readers come later."""
+_AT_ONCE_NS = 1_000_000_000
+"""How often news is told."""
+_ROWS_A_BATCH = 1_024
+"""By the rules of the wire. A batch has no more paths either."""
+
+
+class PathMap:
+    """The routers of all outgoing paths, by the rows of the stream table. Every time given to it is monotonic and in ns.
+
+    Parameters:
+        table: the node's streams.
+        rate_hz: packets a second.
+    """
+
+    def __init__(self, table: StreamTable, rate_hz: float) -> None:
+        self._table = table
+        self._tracer = HopTracer(rate_hz, np.random.default_rng())
+        self._sockets: dict[tuple[str, int], HopSocket | None] = {}
+        """By rail and entropy; None: it could not be had."""
+        self._row_of: dict[tuple[str, int, str], int] = {}
+        self._news: dict[int, None] = {}
+        self._told_ns = self._all_told_ns = 0
+
+    def begin(self, rows: Iterable[int], now_ns: int) -> None:
+        """Streams began in these rows."""
+        for row in rows:
+            if (ends := self._table.ends[row]) is not None:
+                self._row_of[ends.key.rail, ends.key.entropy, self._address(row)] = row
+                self._tracer.begin(row, now_ns)
+
+    def end(self, rows: Iterable[int]) -> None:
+        """The streams of these rows ended."""
+        gone = set(rows)
+        for row in gone:
+            self._tracer.end(row)
+            self._news.pop(row, None)
+        self._row_of = {key: row for key, row in self._row_of.items() if row not in gone}
+
+    def doubt(self, rows: Iterable[int], now_ns: int) -> None:
+        """Asks soon for the paths of these rows, which fell silent or are heard again."""
+        self._tracer.doubt(rows, now_ns)
+
+    def step(self, now_ns: int) -> None:
+        """Reads who has answered, and asks on."""
+        for (rail, entropy), opened in self._sockets.items():
+            for answer in () if opened is None else opened.answers():
+                row = self._row_of.get((rail, entropy, answer.peer))
+                if row is not None:
+                    self._tracer.answered(row, answer.router, answer.token, now_ns)
+        for ask in self._tracer.due(now_ns):
+            ends = self._table.ends[ask.row]
+            assert ends is not None
+            opened = self._socket(ends.key.rail, ends.key.entropy)
+            if opened is not None:
+                opened.send(self._address(ask.row), OVERLAY_PORT, ask.ttl, ask.token)
+        self._news |= dict.fromkeys(self._tracer.take_changed())
+
+    def batches(self, now_ns: int, at_ns: int) -> Iterator[HopBatch]:
+        """What is to be told now.
+
+        Parameters:
+            now_ns: monotonic.
+            at_ns: reference time.
+        """
+        if now_ns - self._all_told_ns >= _AGAIN_NS:
+            self._all_told_ns = now_ns
+            self._news |= dict.fromkeys(row for row in self._row_of.values() if self._tracer.hops(row) is not None)
+        if not self._news or now_ns - self._told_ns < _AT_ONCE_NS:
+            return
+        self._told_ns = now_ns
+        told, self._news = list(self._news), {}
+        paths: list[str] = []
+        rows: list[tuple[int, int, int]] = []
+        for row in told:
+            ends, hops = self._table.ends[row], self._tracer.hops(row) or ()
+            assert ends is not None
+            if paths and (len(rows) + len(hops) > _ROWS_A_BATCH or len(paths) == _ROWS_A_BATCH):
+                yield self._batch(paths, rows, at_ns)
+                paths, rows = [], []
+            rows += [(len(paths), hop, address) for hop, address in enumerate(hops, 1) if address]
+            paths.append(ends.outgoing)
+        yield self._batch(paths, rows, at_ns)
+
+    def close(self) -> None:
+        """Closes the sockets."""
+        for opened in filter(None, self._sockets.values()):
+            opened.close()
+        self._sockets.clear()
+
+    def _batch(self, paths: list[str], rows: list[tuple[int, int, int]], at_ns: int) -> HopBatch:
+        return HopBatch.of(np.array(rows, HopRow), node=self._table.own.name, at_ns=at_ns, paths=tuple(paths))
+
+    def _address(self, row: int) -> str:
+        """The underlay address of the peer's NIC."""
+        ends = self._table.ends[row]
+        assert ends is not None
+        return self._table.peers[ends.key.peer].nic(ends.key.rail).address
+
+    def _socket(self, rail: str, entropy: int) -> HopSocket | None:
+        """The socket of a way, which may have to be made; None: it cannot be had."""
+        key = rail, entropy
+        if key not in self._sockets:
+            nic = self._table.own.nic(rail)
+            try:
+                self._sockets[key] = HopSocket(nic.address, nic.entropies[entropy], nic.device)
+            except OSError as error:
+                log.warning("hops_unknown", nic=nic.name, entropy=entropy, reason=error.strerror)
+                self._sockets[key] = None
+        return self._sockets[key]
