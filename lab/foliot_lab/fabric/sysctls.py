@@ -30,6 +30,8 @@ ROUTER = {
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "0",
     # Traces that follow a probe hop by hop get an answer from every hop.
     "net/ipv4/icmp_ratelimit": "0",
+    # The answer to a packet whose time is over has the address of the port by which it came, as that of most switches.
+    "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
 _OPTIONAL = {"net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"}
 """Settings that kernels without IPv6 lack and do not need."""

@@ -65,15 +65,14 @@ class PathMap:
 
     def step(self, now_ns: int) -> None:
         """Reads who has answered, and asks on."""
-        for (rail, entropy), opened in self._sockets.items():
+        for rail, entropy in {self._way(row) for row in self._tracer.waiting}:
+            opened = self._socket(rail, entropy)
             for answer in () if opened is None else opened.answers():
                 row = self._row_of.get((rail, entropy, answer.peer))
                 if row is not None:
                     self._tracer.answered(row, answer.router, answer.token, now_ns)
         for ask in self._tracer.due(now_ns):
-            ends = self._table.ends[ask.row]
-            assert ends is not None
-            opened = self._socket(ends.key.rail, ends.key.entropy)
+            opened = self._socket(*self._way(ask.row))
             if opened is not None:
                 opened.send(self._address(ask.row), OVERLAY_PORT, ask.ttl, ask.token)
         self._news |= dict.fromkeys(self._tracer.take_changed())
@@ -112,6 +111,12 @@ class PathMap:
 
     def _batch(self, paths: list[str], rows: list[tuple[int, int, int]], at_ns: int) -> HopBatch:
         return HopBatch.of(np.array(rows, HopRow), node=self._table.own.name, at_ns=at_ns, paths=tuple(paths))
+
+    def _way(self, row: int) -> tuple[str, int]:
+        """The rail and the entropy of a path."""
+        ends = self._table.ends[row]
+        assert ends is not None
+        return ends.key.rail, ends.key.entropy
 
     def _address(self, row: int) -> str:
         """The underlay address of the peer's NIC."""

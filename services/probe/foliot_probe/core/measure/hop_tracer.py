@@ -102,6 +102,11 @@ class HopTracer:
         changed, self._changed = sorted(self._changed), set()
         return changed
 
+    @property
+    def waiting(self) -> set[int]:
+        """The paths whose answer is awaited."""
+        return set(self._waiting)
+
     def due(self, now_ns: int) -> list[Ask]:
         """The packets to send now."""
         for row in [row for row, waiting in self._waiting.items() if waiting.until_ns <= now_ns]:
