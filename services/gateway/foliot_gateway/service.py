@@ -34,6 +34,7 @@ from foliot_schemas.subjects import (
     COMMAND,
     DELAY,
     EVENT,
+    HOPS,
     INVENTORY,
     OUTCOME,
     PATHS,
@@ -46,7 +47,18 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Iterator
 
-    from foliot_schemas import ClockState, Command, DelayBatch, Event, Node, NodePaths, Outcome, PortState, Rejected
+    from foliot_schemas import (
+        ClockState,
+        Command,
+        DelayBatch,
+        Event,
+        HopBatch,
+        Node,
+        NodePaths,
+        Outcome,
+        PortState,
+        Rejected,
+    )
 
 log = structlog.get_logger()
 
@@ -71,6 +83,7 @@ class Feed:
         await bus.subscribe_kept(OUTCOME, self._outcome, durable="gateway-outcome")
         await bus.subscribe(PORT, self._port)
         await bus.subscribe(DELAY, self._delays)
+        await bus.subscribe(HOPS, self._hops)
         await bus.subscribe(CLOCK, self._clock_state)
         await bus.subscribe(REJECTED, self._rejected)
         await bus.watch(INVENTORY, self._node)
@@ -111,6 +124,12 @@ class Feed:
         self._store.lateness.add(batch.late_ns)
         try:
             self._store.fleet.fold_delays(batch)
+        except ValueError as error:
+            raise WireError(str(error)) from error
+
+    async def _hops(self, batch: HopBatch, _: str) -> None:
+        try:
+            self._store.fleet.fold_hops(batch)
         except ValueError as error:
             raise WireError(str(error)) from error
 

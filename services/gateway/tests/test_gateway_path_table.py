@@ -6,7 +6,7 @@ import pytest
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
 from foliot_gateway.state.fleet import Fleet
 from foliot_gateway.state.path_table import PathTable
-from foliot_schemas import DelayBatch, DelayRow, Event, Witness
+from foliot_schemas import DelayBatch, DelayRow, Event, HopBatch, HopRow, Witness
 
 PATH = "node0.rail0>node3.rail0#2"
 
@@ -44,6 +44,23 @@ def test_a_path_shows_what_both_ends_counted():
     assert (view.sent, view.sent_at_ns, view.received, view.received_at_ns) == (12, 900, 9, 1_000)
     assert (view.least_ns, view.median_ns, view.p99_ns, view.heard_ns) == (100, 120, 150, 990)
     assert (view.source, view.destination, view.entropy, view.state) == ("node0.rail0", "node3.rail0", 2, "speaking")
+
+
+def test_a_path_shows_the_routers_that_it_crosses():
+    """In their order, with a place for one that does not answer; a later word takes the place of all of it."""
+    fleet = Fleet()
+    fleet.fold_delays(batch(heard()))
+    assert only_path(fleet).hops == ()
+
+    def told(*rows):
+        return HopBatch.of(np.array(list(rows), HopRow), node="node0", at_ns=1, paths=(only_path(fleet).path,))
+
+    fleet.fold_hops(told((0, 1, 0x0A640001), (0, 3, 0x0A640007)))
+    assert only_path(fleet).hops == ("10.100.0.1", "", "10.100.0.7")
+    fleet.fold_hops(told((0, 1, 0x0A640002)))
+    assert only_path(fleet).hops == ("10.100.0.2",)
+    fleet.fold_hops(told())
+    assert only_path(fleet).hops == ()
 
 
 def test_a_path_that_falls_silent_keeps_its_last_delays():

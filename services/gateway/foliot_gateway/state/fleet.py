@@ -22,7 +22,7 @@ from foliot_schemas.names import node_of, parse_path, rail_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from foliot_schemas import ClockState, DelayBatch, Event, Node, NodePaths, Outcome, PortState
+    from foliot_schemas import ClockState, DelayBatch, Event, HopBatch, Node, NodePaths, Outcome, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -142,6 +142,14 @@ class Fleet:
         if batch.node in self._nodes or batch.node in self._ports_of:
             self._offsets.learn(batch.node, batch.at_ns, self._now_ns())
         self._paths.fold(batch)
+
+    def fold_hops(self, batch: HopBatch) -> None:
+        """Takes the routers of some paths.
+
+        Raises:
+            ValueError: as `PathTable.fold_hops`.
+        """
+        self._paths.fold_hops(batch)
 
     def fold_clock(self, state: ClockState) -> None:
         """Takes the word of sync on a clock."""

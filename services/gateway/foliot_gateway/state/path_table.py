@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from foliot_gateway.state.cardinality_limit import CardinalityLimit
     from foliot_gateway.state.date import Date
-    from foliot_schemas import Event
+    from foliot_schemas import Event, HopBatch
     from foliot_schemas.names import Path
 
 PathState = Literal["unknown", "speaking", "lossy", "silent"]
@@ -72,6 +73,9 @@ class PathView(msgspec.Struct, frozen=True, kw_only=True):
     p99_ns: int
     heard_ns: int
     """When the destination last heard anything on it; 0: never."""
+    hops: tuple[str, ...]
+    """Addresses of the routers that it crosses, from the source on; empty: of one that does not answer. Without
+    any, they are not known."""
 
 
 class PathTable:
@@ -84,6 +88,7 @@ class PathTable:
         self._into: dict[str, list[str]] = {}
         """Per node, the paths that begin and end there."""
         self._last = np.zeros(_FIRST_ROOM, _Last)
+        self._hops: dict[int, tuple[str, ...]] = {}
         self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
         self._nics: dict[str, NicPaths] = {}
         self._verdicts = Verdicts()
@@ -120,6 +125,19 @@ class PathTable:
         lossy = last["state"][table] == _LOSSY
         last["state"][table[heard & ~lossy]] = _SPEAKING
         last["state"][table[(witness == Witness.FELL_SILENT) & ~lossy]] = _SILENT
+
+    def fold_hops(self, batch: HopBatch) -> None:
+        """Takes the routers of some of a node's paths.
+
+        Raises:
+            ValueError: the batch's columns do not fit together.
+        """
+        routers: list[dict[int, str]] = [{} for _ in batch.paths]
+        for place, hop, address in batch.rows().tolist():
+            routers[place][hop] = str(IPv4Address(address))
+        for path, found in zip(batch.paths, routers, strict=True):
+            if (number := self._number(path)) != _NO_ROOM:
+                self._hops[number] = tuple(found.get(hop, "") for hop in range(1, max(found, default=0) + 1))
 
     def look_up_anew(self) -> None:
         """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
@@ -165,13 +183,15 @@ class PathTable:
                 yield self._view(path, parsed, in_force=path in in_force_of(node_of(parsed.source)))
 
     def _view(self, path: str, parsed: Path, *, in_force: bool) -> PathView:
-        state, _, *numbers = self._last[self._numbers[path]].item()
+        number = self._numbers[path]
+        state, _, *numbers = self._last[number].item()
         return PathView(
             path=path,
             **parsed._asdict(),
             state=_STATES[state],
             in_force=in_force,
             **dict(zip(_SHOWN, numbers, strict=True)),
+            hops=self._hops.get(number, ()),
         )
 
     def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
