@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _CHECKS = 10
 """Looks per silence time: a verdict is late by at most a tenth of it."""
-_MOST = 3
+_MOST = 2
 """Silence times that a process has at most if its words had gaps lately."""
 
 
