@@ -401,7 +401,7 @@ def test_the_table_of_regimes_has_a_row_each(tmp_path, monkeypatch, capsys):
 
 
 def test_the_table_of_orders_has_a_row_each(tmp_path, monkeypatch, capsys):
-    """Of each order of sockets a cell for the minimum filter and for either way to choose of a pair."""
+    """Of each order of sockets a cell for the minimum filter and for all probes or pure pairs alone."""
     out = tmp_path / "out.json"
     for name, wanted in (("MACHINES", "quick"), ("SENDERS", "first and last socket")):
         monkeypatch.setattr(clock_order, name, {wanted: getattr(clock_order, name)[wanted]})
@@ -414,7 +414,7 @@ def test_the_table_of_orders_has_a_row_each(tmp_path, monkeypatch, capsys):
     assert [(row["regime"], row["tool"], row["of"]) for row in document["rows"]] == [
         (regime, tool, of)
         for regime in regimes
-        for tool in (FOLIOT, clock_order.SLOWER, MINIMUM)
+        for tool in (FOLIOT, clock_order.SIEVED, MINIMUM)
         for of in (MIDDLE, NOW)
     ]
     assert {"error over a minimum filter's, now, mean", "bound over the p99"} <= {

@@ -24,6 +24,7 @@ from bench.clock_replay.rows import CHRONY, FOLIOT, MIDDLE, MINIMUM, NOW, replay
 from bench.clock_sim import Tool
 from bench.document import Document
 from bench.studies.clock_ablation import TOOLS as PARTS
+from foliot_probe.core.packet import KINDS
 from foliot_sync.settings import SyncSettings
 
 if TYPE_CHECKING:
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
 _WINDOW_NS = 2_000_000_000
 _NEVER_WORSE, _WHERE_ANYTHING_QUEUES, _BOUND_TIMES = 1.1, 0.5, 4.0
 """Goals: the most that the error may be as a share of a minimum filter's, everywhere and under load, and the bound as a multiple of the p99."""
-
-
-def _all_apart(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
-    """Pairs within the tolerance are taken to be pure, however the others spread."""
-    return np.ones(len(row), np.bool_)
 
 
 def _as_seen(first: Floats, second: Floats, _usual: Floats) -> tuple[Floats, Floats]:
@@ -77,7 +73,7 @@ def _assumed(_floors: DelayFloors, rows: NDArray[np.int64]) -> Floats:
 
 
 VARIANTS = (
-    Tool("foliot, pairs always", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs._stand_apart": _all_apart}),
+    Tool("foliot, pairs always", None, {"foliot_probe.core.measure.stamp_window._SIEVED": np.ones(len(KINDS), np.bool_)}),
     Tool("foliot, direction as seen", None, {"foliot_sync.core.fit.pair_estimate.credible": _as_seen}),
     Tool("foliot, least point alone", None, {"foliot_sync.core.fit.delay_tails.DelayTails.lift": _unlifted}),
     Tool("foliot, direction forgotten", None, {"foliot_sync.core.fit.delay_tails.DelayTails.apart": _unknown}),
