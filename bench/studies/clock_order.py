@@ -1,4 +1,6 @@
-"""The error that the order of sending makes: the first packet of a tick takes longer, and two nodes may send in unlike orders.
+"""The error that the order of sending makes.
+
+The first packet of a tick takes longer, and two nodes may send in unlike orders.
 
 Two nodes on one clock send in ticks (`foliot_lab.simulate.clocks.ticks`), and their stamps are replayed as recorded ones
 are. Before and after: sockets in the order of their numbers or from any one on, and the slower probe of each pure pair,
