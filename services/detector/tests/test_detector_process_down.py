@@ -149,7 +149,7 @@ def test_what_waits_to_be_read_is_no_silence(make_fleet, behind_ms):
 
 
 def test_who_stood_still_before_is_given_longer(make_fleet):
-    """Twice as long as its words had gaps lately, but no more than two silence times; and what is long ago does not count."""
+    """Twice as long as its words had gaps lately, at most two silence times; what is long ago does not count."""
     inventory = make_fleet()
     for stall_ms in (1_300, 1_600):  # as where hogs have every processor
         inventory.stopped.add("node2")

@@ -240,7 +240,7 @@ class Inventory:
         return self.is_down(path.source) or self.is_down(path.destination)
 
     def place_of(self, event: Event) -> int:
-        """The place of the path that an event is about, made where it is new; below 0: it is about no path that is known."""
+        """The place of the path that an event is about, made where it is new; below 0: it is about no known path."""
         return int(self.paths.ids((event.who,), self.nics)[0]) if event.kind == "path" else -1
 
     def back_ns(self, nic: str) -> int:
@@ -268,7 +268,10 @@ class Inventory:
         return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
-        """A node's own time on the timeline, however late it came. What it dates into its future is now, and so is all before its first report."""
+        """A node's own time on the timeline, however late it came.
+
+        What it dates into its future is now, and so is all before its first report.
+        """
         if self._offsets.offset_ns(node) is None:
             return max(now_ns, 1)
         return max(self._offsets.here_ns(node, at_ns, now_ns), 1)
@@ -286,7 +289,7 @@ class Inventory:
         return max(next(heard, 0), self.hearing_ns.get(node, 0))
 
     def take_touched(self) -> Iterable[str]:
-        """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
+        """Nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
         touched, self._touched = self._touched, {}
         return touched
 
@@ -316,7 +319,7 @@ class Inventory:
             self.listening_ns[batch.node] = at_here_ns
 
     def _note_interval(self, batch: DelayBatch) -> None:
-        """Takes the interval of a node's reports as it is set: the time that a report covers is longer after a stall."""
+        """Takes the set interval of a node's reports: the time that a report covers is longer after a stall."""
         interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
         if interval_ns != self._intervals_ns.get(batch.node):
             self._intervals_ns[batch.node] = interval_ns
@@ -339,7 +342,7 @@ class Inventory:
                 self.delay_ns[end].note(delay_ns, now_ns)
 
     def _was_away(self, nic: str, now_ns: int) -> bool:
-        """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
+        """Whether a probe may have waited for a NIC without carrier, or one whose peer's address was asked for anew."""
         port = self._ports.get(nic)
         return port is not None and (not port.up or (port.back_ns > 0 and now_ns - port.back_ns < _HELD_NS))
 
