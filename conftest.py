@@ -1,4 +1,4 @@
-"""What tests of several packages need: real NATS servers, with credentials and without, and the spans that were made."""
+"""What tests of several packages need: real NATS servers, with credentials and without, and the spans made."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The services of a lab take what was compiled for the tests, and not each lab a folder of its own.
 os.environ.setdefault("PYTHONPYCACHEPREFIX", "")
 sys.dont_write_bytecode = False
-# Its handlers end now and then what another test of this process forks ("Bad file descriptor", four of 300, grpcio 1.85).
+# Its handlers end now and then what another test of this process forks ("Bad file descriptor", four of 300, grpcio
+# 1.85).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 # How long an example takes is for benches to say: on a busy machine, a second makes seven of some.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -56,13 +57,16 @@ hypothesis.settings.load_profile("untimed")
 _LAB = "lab"
 """The group of tests that start a lab."""
 _NICE = 5
-"""Of what runs beside a lab: each of its services weighs three times as much as a test that computes meanwhile (sched(7), weights 1024 and 335), and deadlines of
-tests that wait for a server still hold."""
+"""Of what runs beside a lab: each of its services weighs three times as much as a test that computes meanwhile
+(sched(7), weights 1024 and 335), and deadlines of tests that wait for a server still hold."""
 
 
 @functools.cache
 def _group(path: str) -> str:
-    """Which tests go together: those of a file; and those of all files that start labs, so that no lab takes the processors from another."""
+    """Which tests go together: those of a file; and those of all files that start labs.
+
+    So no lab takes the processors from another.
+    """
     return _LAB if "mark.e2e" in (Path(__file__).parent / path).read_text() else path
 
 
@@ -75,8 +79,8 @@ def pytest_sessionstart() -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Where several processes share the tests, groups are shared out, labs first.
 
-    Not by marks and ``--dist=loadgroup``: that reads a field that pytest 9.2 has no more, and then shares out tests one by one, without a word
-    (pytest-xdist 3.8, its issue 1386).
+    Not by marks and ``--dist=loadgroup``: that reads a field that pytest 9.2 has no more, and then shares out tests one
+    by one, without a word (pytest-xdist 3.8, its issue 1386).
     """
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where it is used
 
@@ -94,7 +98,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Lets a process that runs beside that of the labs stand back, and makes sure that one process alone has labs; both are done once, by its first test."""
+    """Lets a process beside that of the labs stand back, and makes sure that one process alone has labs.
+
+    A process does both once, by its first test.
+    """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     if _group(item.nodeid.partition("::")[0]) != _LAB:
@@ -105,7 +112,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """A bench or a command that a test runs in this process may say how much is logged: for itself, not for the tests after it."""
+    """A bench or command run by a test in this process may say how much is logged: for itself, not for later tests."""
     before = structlog.get_config() if structlog.is_configured() else None
     yield
     structlog.reset_defaults()

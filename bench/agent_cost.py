@@ -318,7 +318,8 @@ def main() -> int:
     print(f"{'act':<14} {'steps':>6} {'own p50':>8} {'p99':>6} {'max ms':>6} {'own>10':>6} {'>10 ms':>6}")
     for row in rows:
         print(
-            f"{row.act:<14} {row.steps:>6} {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} {row.step_own_max_ms:>6.2f}"
+            f"{row.act:<14} {row.steps:>6} {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} "
+            f"{row.step_own_max_ms:>6.2f}"
             f" {row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6}"
         )
     under = msgspec.to_builtins(sampler.machine())

@@ -48,7 +48,8 @@ def measure(path: str, runs: int, calls: int) -> list[Row]:
     writer = PageWriter(path, "node0")
     local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     state = ClockState(
-        clock="node0", reference="node0", offset_ns=5_000, drift_ppb=1_000.0, hard_bound_ns=900, bound_ns=100, growth_ppb=50.0,
+        clock="node0", reference="node0", offset_ns=5_000, drift_ppb=1_000.0, hard_bound_ns=900, bound_ns=100,
+        growth_ppb=50.0,
         as_of_ns=local_ns, void_after_ns=local_ns + _HOLDS_NS, status="synchronised",
     )  # fmt: skip
     writer.write(state, local_ns)
@@ -89,7 +90,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="foliot-bench-clock-read-") as folder:
         rows = measure(f"{folder}/clock", arguments.runs, arguments.calls)
     for row in rows:
-        print(f"{row.call:<28} {row.median_us:>9.3f} us of CPU ({row.least_us:.3f} to {row.most_us:.3f}; {row.runs} runs of {row.calls:,})")  # fmt: skip
+        print(
+            f"{row.call:<28} {row.median_us:>9.3f} us of CPU "
+            f"({row.least_us:.3f} to {row.most_us:.3f}; {row.runs} runs of {row.calls:,})"
+        )
     if arguments.json:
         document.write(arguments.json, rows)
     return 0

@@ -182,8 +182,10 @@ def _judged(of: str, found: list[Errors], order: NDArray[np.int64], **header: An
     at_most = outside_at_most(independent) if (wrong <= bound).all() else None
     row = Row(
         of=of, windows=len(found), windows_independent=None if independent is None else round(independent, 1),
-        outside_at_most=None if at_most is None else round(at_most, 4), mean_ns=round(float(wrong.mean()), 1), p50_ns=float(middle), p99_ns=round(float(high), 1),
-        max_ns=float(most), within_bound=float((wrong <= bound).mean()), within_hard_bound=float((wrong <= hard).mean()),
+        outside_at_most=None if at_most is None else round(at_most, 4), mean_ns=round(float(wrong.mean()), 1),
+        p50_ns=float(middle), p99_ns=round(float(high), 1),
+        max_ns=float(most), within_bound=float((wrong <= bound).mean()),
+        within_hard_bound=float((wrong <= hard).mean()),
         median_bound_ns=float(np.median(bound)), **header,
     )  # fmt: skip
     return Judged(row, wrong.reshape(len(found), -1))
@@ -201,12 +203,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--settle", type=int, default=30, help="before them (default: %(default)s)")
     probing, stamping, crystal, fabric = Probing(), Stamping(), Crystal(), Fabric()
     for name, default, what in (
-        ("neighbours", probing.neighbours, "of each NIC"), ("entropies", probing.entropies, "paths between two neighbours"),
-        ("rate_hz", probing.rate_hz, "coded pairs a second on each path"), ("noise_ns", stamping.noise_ns, "of a stamp, standard deviation"),
+        ("neighbours", probing.neighbours, "of each NIC"),
+        ("entropies", probing.entropies, "paths between two neighbours"),
+        ("rate_hz", probing.rate_hz, "coded pairs a second on each path"),
+        ("noise_ns", stamping.noise_ns, "of a stamp, standard deviation"),
         ("outlier_share", stamping.outlier_share, f"of transmit stamps, wrong by up to {stamping.outlier_ns:g} ns"),
-        ("drift_ppb", crystal.drift_ppb, "of clocks, at most"), ("wander_ppb", crystal.wander_ppb, "of their rate, per root of a second"),
+        ("drift_ppb", crystal.drift_ppb, "of clocks, at most"),
+        ("wander_ppb", crystal.wander_ppb, "of their rate, per root of a second"),
         ("swing_ppb", crystal.swing_ppb, f"of their rate with the temperature, once in {crystal.swing_s:g} s"),
-        ("link_gbps", fabric.link_gbps, "of every link"), ("burst_kb", fabric.burst_kb, "mean length of what comes at a time"),
+        ("link_gbps", fabric.link_gbps, "of every link"),
+        ("burst_kb", fabric.burst_kb, "mean length of what comes at a time"),
         ("uneven_m", fabric.uneven_m, "standard deviation of cables' lengths"),
     ):  # fmt: skip
         flag = f"--{name.replace('_', '-')}"
@@ -220,7 +226,8 @@ def main() -> int:
     document = Document("clock-sim", arguments)
     rows: list[Row] = []
     print(
-        f"{'NICs':>5} {'load':>5} {'ways':<5} {'seed':>4} {'of':<10} {'mean':>7} {'p50':>6} {'p99':>8} {'max':>8} {'bound':>8} within {'cpu s/window':>13}"
+        f"{'NICs':>5} {'load':>5} {'ways':<5} {'seed':>4} {'of':<10} {'mean':>7} {'p50':>6} {'p99':>8} {'max':>8} "
+        f"{'bound':>8} within {'cpu s/window':>13}"
     )
     for nics in arguments.nics:
         for ways in arguments.ways:
@@ -232,8 +239,10 @@ def main() -> int:
                     rows += more
                     for row in more:
                         print(
-                            f"{nics:>5} {load:>5.0%} {ways:<5} {seed:>4} {row.of:<10} {row.mean_ns:>7.1f} {row.p50_ns:>6.1f} {row.p99_ns:>8.1f}"
-                            f" {row.max_ns:>8.0f} {row.median_bound_ns:>8.0f} {row.within_bound:.2%} {cost_s:>8.2f}", flush=True
+                            f"{nics:>5} {load:>5.0%} {ways:<5} {seed:>4} {row.of:<10} {row.mean_ns:>7.1f} "
+                            f"{row.p50_ns:>6.1f} {row.p99_ns:>8.1f}"
+                            f" {row.max_ns:>8.0f} {row.median_bound_ns:>8.0f} {row.within_bound:.2%} "
+                            f"{cost_s:>8.2f}", flush=True
                         )  # fmt: skip
     print(f"Huygens' truth test, as published: mean {_HUYGENS['mean_ns']} ns, p99 {_HUYGENS['p99_ns']} ns")
     if arguments.json:

@@ -58,7 +58,9 @@ def row_of(run: int, report: dict[str, Any] | None, said: str = "") -> Row:
     verdict, unexplained = report["verdict"], report["unexplained"]
     return Row(
         run=run, hosts=report["scenario"]["fabric"]["hosts"], verdict="right" if verdict["right"] else "wrong",
-        reasons=tuple(f"{each['fault']} {each['sentence']}".strip() for each in verdict["outcomes"] if not each["right"]),
+        reasons=tuple(
+            f"{each['fault']} {each['sentence']}".strip() for each in verdict["outcomes"] if not each["right"]
+        ),
         events_false=unexplained["events"], commands_false=unexplained["commands"],
         idle_cpu=round(report["machine"]["idle_cpu"], 3),
     )  # fmt: skip

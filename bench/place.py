@@ -38,8 +38,8 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
 
     Parameters:
         missing: other requirements that the bench does not find here, in words.
-        carries: the scenario of the bench's lab, or the load that it makes instead. The machine must have the processors
-            for it. If there are several, the largest.
+        carries: the scenario of the bench's lab, or the load that it makes instead. The machine must have the
+            processors for it. If there are several, the largest.
         speed: the share of all processors that this process, and all that it starts, may use until it ends; 1: all.
     """
     if not capabilities.is_privileged():

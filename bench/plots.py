@@ -92,7 +92,11 @@ def failover(rows: list[dict[str, Any]], document: dict[str, Any]) -> None:  # n
     """Steps a second of the job: without a fault, with a dead link and nothing of Foliot, and with Foliot."""
     series = {(each["variant"], each["tool"]): each for each in document["series"]}
     hit = next(variant for variant, tool in series if tool == "foliot" and variant != "no failure")
-    chosen = [("no failure", "foliot", "no failure, Foliot", "#8a8a8a"), (hit, "none", f"{hit}, nothing of Foliot", "#c8553d"), (hit, "foliot", f"{hit}, Foliot", "#1b6ca8")]  # fmt: skip
+    chosen = [
+        ("no failure", "foliot", "no failure, Foliot", "#8a8a8a"),
+        (hit, "none", f"{hit}, nothing of Foliot", "#c8553d"),
+        (hit, "foliot", f"{hit}, Foliot", "#1b6ca8"),
+    ]
     _, axes = plt.subplots(figsize=(8.4, 3.4))
     for since_s, until_s in series[hit, "foliot"]["faults"]:
         axes.axvspan(since_s, until_s, color="#f0e6d2", linewidth=0, label="the link is dead")

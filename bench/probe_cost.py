@@ -132,7 +132,8 @@ def _state(clock: str) -> ClockState:
     """The state that sync would publish: all clocks here are one."""
     local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     return ClockState(
-        clock=clock, reference=_NODE, offset_ns=0, drift_ppb=0.0, hard_bound_ns=_BOUND_NS, bound_ns=_BOUND_NS, growth_ppb=0.0,
+        clock=clock, reference=_NODE, offset_ns=0, drift_ppb=0.0, hard_bound_ns=_BOUND_NS, bound_ns=_BOUND_NS,
+        growth_ppb=0.0,
         as_of_ns=local_ns, void_after_ns=local_ns + _PROMISED_NS, status="synchronised",
     )  # fmt: skip
 
@@ -161,7 +162,8 @@ async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Pa
     file = folder / "probe.toml"
     held = {"mesh_least_hz": settings.mesh_least_hz, "mesh_most_hz": settings.mesh_most_hz}
     document: dict[str, dict[str, Any]] = {
-        "bus": {"url": f"nats://127.0.0.1:{_PORT}"}, "telemetry": {"endpoint": ""}, "probe": held, "node": msgspec.to_builtins(own),
+        "bus": {"url": f"nats://127.0.0.1:{_PORT}"}, "telemetry": {"endpoint": ""}, "probe": held,
+        "node": msgspec.to_builtins(own),
         "clock": {"page": str(folder / "clock")},
     }  # fmt: skip
     file.write_text(toml(document))
@@ -288,14 +290,17 @@ def main() -> int:
     sampler.stop()
     rows = [_row(nics, pace, arguments.peers, each) for (nics, pace), each in taken.items()]
     print(
-        f"{'NICs':>4} {'pace':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} {'us/probe':>8} {'stamped':>7}"
+        f"{'NICs':>4} {'pace':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} "
+        f"{'us/probe':>8} {'stamped':>7}"
         f" {'own p50':>8} {'p99':>6} {'max ms':>6} {'steps':>6} {'own>10':>6} {'>10 ms':>6}"
     )
     for row in rows:
         print(
-            f"{row.nics:>4} {row.pace:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} {row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
+            f"{row.nics:>4} {row.pace:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} "
+            f"{row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
             f" {row.received_per_s:>7.0f} {row.us_per_probe:>8.1f} {row.stamped_streams:>7}"
-            f" {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} {row.step_own_max_ms:>6.2f} {row.steps:>6} {row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6}"
+            f" {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} {row.step_own_max_ms:>6.2f} {row.steps:>6} "
+            f"{row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6}"
         )  # fmt: skip
     further = _further(rows)
     print(

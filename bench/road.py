@@ -313,7 +313,9 @@ def main() -> int:
         more, taken, machines[armed] = asyncio.run(measure(armed, arguments))
         rows += more
         faults += taken
-    print(_line("fault", "armed", "bus", "n", "unfound", "p50 ms", "p99 ms", "max ms", "unmoved", "p50 ms", "p99 ms", "max ms"))  # fmt: skip
+    print(_line(
+        "fault", "armed", "bus", "n", "unfound", "p50 ms", "p99 ms", "max ms", "unmoved", "p50 ms", "p99 ms", "max ms"
+    ))  # fmt: skip
     for row in rows:
         found = row.found_missed, row.found_p50_ms, row.found_p99_ms, row.found_max_ms
         moved = row.missed, row.p50_ms, row.p99_ms, row.max_ms

@@ -37,7 +37,7 @@ WRONG = Row(
 
 @pytest.fixture
 def ran(monkeypatch, tmp_path):
-    """Runs the bench with these options and the stand-in, on a machine that carries all; returns its status and file."""
+    """Runs the bench with these options and the stand-in on a machine that carries all; returns its status and file."""
 
     def run(*options):
         monkeypatch.setattr(demo, "DEMO", (sys.executable, "-c", STAND_IN))

@@ -21,7 +21,7 @@ from foliot_lab.services.readiness import NotReadyError
 
 @pytest.fixture
 def slow(monkeypatch):
-    """A tenth as fast as the machine that the costs are of, with all that benches need of a kernel, which none of them may touch."""
+    """A tenth as fast as the costs' machine, with all that benches need of a kernel, which none of them may touch."""
     now = Now(idle_cpu=1.0, stolen_cpu=0.0, fixed_work_s=2.13, processors=2)
     monkeypatch.setattr(budget.Now, "look", lambda _: now)
     monkeypatch.setattr(place.capabilities, "is_privileged", lambda: True)

@@ -55,7 +55,8 @@ def test_a_fault_is_found_by_its_own_first_event_by_the_common_time():
     lab, own = SimpleNamespace(truth=truth, time=LabTime(0)), scope("drop", "node0.rail0", PLAN)
     mine = "node0.rail0>node1.rail0#0"
     others = [
-        _heard(990, mine, "silent"), _heard(1010, mine, "speaking"), _heard(1020, "node0.rail1>node1.rail1#0", "silent"),
+        _heard(990, mine, "silent"), _heard(1010, mine, "speaking"),
+        _heard(1020, "node0.rail1>node1.rail1#0", "silent"),
     ]  # fmt: skip
     assert found_at_ns(lab, others, own, 1000 * MS) is None
     later = [*others, _heard(1150, mine, "silent"), _heard(1120, mine, "silent", late_ms=90)]

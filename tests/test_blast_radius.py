@@ -1,4 +1,7 @@
-"""A detector that lies, with its own credentials, on a real bus with a real remediator: it moves nothing, and each lie is refused with its numbers."""
+"""A detector that lies on a real bus with a real remediator moves nothing, and each lie is refused with its numbers.
+
+It has credentials of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,16 @@ pytestmark = pytest.mark.nats
 
 NODES = 4
 STILL_S = 0.25
-"""Between two reports: a remediator that has not heard of a path for longer cannot know that an event about it is a lie."""
+"""Between two reports: a remediator that has not heard of a path for longer cannot know that an event about it is a
+lie."""
 ATTEMPTS = 5
 
 
 class Fleet:
-    """Nodes whose probes say that all is well, or what is not, and whose agents do what they are told; each with its own credentials."""
+    """Nodes whose probes say that all is well, or what is not, and whose agents do what they are told.
+
+    Each has its own credentials.
+    """
 
     def __init__(self, secured):
         self._secured = secured
@@ -64,7 +71,8 @@ class Fleet:
         """A kernel's word; its time."""
         node, good, at_ns = nic.partition(".")[0], nic not in self.world.dead_nics, time.time_ns()
         port = PortState(
-            node=node, nic=nic, at_ns=at_ns, carrier=good, admin_up=True, carrier_down_count=1, carrier_up_count=1, fault="boot"
+            node=node, nic=nic, at_ns=at_ns, carrier=good, admin_up=True, carrier_down_count=1, carrier_up_count=1,
+            fault="boot",
         )  # fmt: skip
         await self._probes[node].publish(PORT, port, node)
         return at_ns
@@ -80,7 +88,8 @@ class Fleet:
             self.commands.append(command)
         outcome = Outcome(
             id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=command.node, status="done",
-            started_ns=time.time_ns(), fault=command.fault, away=command.away, back=command.back, placements=command.placements,
+            started_ns=time.time_ns(), fault=command.fault, away=command.away, back=command.back,
+            placements=command.placements,
         )  # fmt: skip
         self._agents[command.node].publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
 
@@ -141,13 +150,17 @@ def silence(path, state):
     fault = f"{path}/{state}-{at_ns}"
     evidence = {"witness": "node0", "sent_on_path": True} if state == "silent" else {"sent": 40, "lost": 12}
     return Event(
-        id=f"{fault}/{state}", kind="path", who=path, state=state, at_ns=at_ns, since_ns=at_ns - 150_000_000, fault=fault, evidence=evidence
+        id=f"{fault}/{state}", kind="path", who=path, state=state, at_ns=at_ns, since_ns=at_ns - 150_000_000,
+        fault=fault, evidence=evidence,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("nodes", [NODES, NODES // 2], ids=["of everybody", "of one half"])
 async def test_a_lying_detector_moves_nothing_and_each_lie_is_refused(secured, settings, until, nodes):
-    """All carriers lost, all paths in use silent and lossy, again and again: ports and receivers say otherwise. One true loss among them is moved."""
+    """All carriers lost, all paths in use silent and lossy, again and again: ports and receivers say otherwise.
+
+    One true loss among them is moved.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         async with joined(secured, until) as fleet:
             try:
@@ -191,7 +204,8 @@ async def lie(fleet, secured, until, nodes):
     true = loss(victim, 5, await fleet.tell_port(victim))
     liar.publish_kept(EVENT, true, true.kind, true.who)
     await until(lambda: fleet.paths[lied[-1]].away == ("rail0",))
-    # The last lie about the NIC is looked at again and again: it may be what comes true first, if the port's word is here before the event.
+    # The last lie about the NIC is looked at again and again: it may be what comes true first, if the port's word is
+    # here before the event.
     caused = {(command.verb, command.cause) for command in fleet.commands}
     assert caused in ({("reroute", true.id)}, {("reroute", loss(victim, 4, 0).id)})
     assert {name: paths.away for name, paths in fleet.paths.items() if paths.away} == {lied[-1]: ("rail0",)}

@@ -23,7 +23,8 @@ def test_a_few_rounds_heal_with_nothing_done_twice_and_nothing_lost(tmp_path):
     if missing:
         pytest.skip(" ".join(missing))
     command = (
-        "--anyway", "--rounds", "4", "--hosts", "3", "--seed", "11", "--armed", "off", "--victims", "probe", "agent", "detector", "nats",
+        "--anyway", "--rounds", "4", "--hosts", "3", "--seed", "11", "--armed", "off", "--victims", "probe", "agent",
+        "detector", "nats",
         "--folder", str(tmp_path / "lab"), "--json", str(tmp_path / "chaos.json"),
     )  # fmt: skip
     done = subprocess.run(

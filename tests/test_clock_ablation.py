@@ -1,4 +1,4 @@
-"""The bench of the clock's parts: each variant is another chain on the same stamps, and what chance does is not told."""
+"""The bench of the clock's parts: each variant is another chain on the same stamps; what chance does is not told."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ SMALL = ["--nics", "12", "--neighbours", "4", "--entropies", "2", "--settle", "3
 
 @pytest.fixture(scope="module")
 def runs():
-    """Of all variants, by name; and of the whole alone, before and after them. With stamps so often wrong that some are left out in any window."""
+    """Of all variants, by name; and of the whole alone, before and after them.
+
+    With stamps so often wrong that some are left out in any window.
+    """
     arguments = clock_sim.parser().parse_args([*SMALL, "--outlier-share", "0.1"])
 
     def run(*tools):

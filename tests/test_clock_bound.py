@@ -19,7 +19,10 @@ def test_of_normal_points_the_mean_is_the_best():
 
 
 def test_steady_clocks_allow_what_a_straight_line_does():
-    """The variance at the last of n points of a line is (4n - 2) / (n (n + 1)) of one point's, and at t beyond the mean 1/n + t² over the sum of squares."""
+    """The variance at the last of n points of a line is (4n - 2) / (n (n + 1)) of one point's.
+
+    At t beyond the mean it is 1/n + t² over the sum of squares.
+    """
     steady = Crystal(wander_ppb=0.0, swing_ppb=0.0)
     middle, now = clock_bound.deviations(steady, 100.0, 10, 9, 2.0)
     assert middle**2 == pytest.approx(100.0 * 38 / 110, rel=1e-3)

@@ -1,4 +1,7 @@
-"""The bench of three days of clocks, in six minutes: what befalls clocks is made, what hosts read is judged, and lapses are told of with their cause."""
+"""The bench of three days of clocks, in six minutes.
+
+What befalls clocks is made, what hosts read is judged, and lapses are told of with their cause.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from foliot_sync.core.track.statistical_bound import StatisticalBound
 
 SHORT = ["--hours", "0.11", "--hosts", "4", "--seed", "2"]
 KINDS = {
-    "suspended", "stepped", "rebooted", "date set", "cut off", "uplink lost", "fan", "leader goes on", "leader knows nothing", "leap second", LIES,
+    "suspended", "stepped", "rebooted", "date set", "cut off", "uplink lost", "fan", "leader goes on",
+    "leader knows nothing", "leap second", LIES,
 }  # fmt: skip
 
 
@@ -41,11 +45,14 @@ def local_ns(world, host, at_s):
     return int(world.clocks.local_ns(np.array([host]), np.array([round(at_s * SECOND_NS)]))[0])
 
 
-# -- the whole ------------------------------------------------------------------------------------------------------------
+# -- the whole --------------------------------------------------------------------------------------------------------
 
 
 def test_a_short_run_has_one_upset_of_each_kind_and_keeps_its_promises(tmp_path):
-    """In the file are an hour, each upset with the time that it cost, the errors of each regime, and every lapse with a cause that is permitted."""
+    """The file has an hour, each upset with the time it cost, the errors of each regime, and every lapse.
+
+    Each lapse has a cause that is permitted.
+    """
     file = tmp_path / "days.json"
     assert clock_days.main([*SHORT, "--json", str(file)]) == 0
     document = json.loads(file.read_text())
@@ -69,7 +76,7 @@ def test_a_short_run_has_one_upset_of_each_kind_and_keeps_its_promises(tmp_path)
 
 
 def test_bounds_that_are_too_narrow_are_found(monkeypatch):
-    """With a hundredth of the bound that sync would state, values are outside of it where nothing has befallen anybody."""
+    """With a hundredth of the bound that sync would state, values are outside where nothing has befallen anybody."""
     from foliot_sync.core import synchroniser  # noqa: PLC0415 - only to be changed
 
     whole = synchroniser.promise
@@ -91,7 +98,7 @@ def test_bounds_that_are_too_narrow_are_found(monkeypatch):
     }
 
 
-# -- the plan -------------------------------------------------------------------------------------------------------------
+# -- the plan ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_seed_is_a_plan():
@@ -106,7 +113,7 @@ def test_a_seed_is_a_plan():
         draw(0.05, 5, 1)
 
 
-# -- what befalls clocks --------------------------------------------------------------------------------------------------
+# -- what befalls clocks ----------------------------------------------------------------------------------------------
 
 
 def test_a_suspended_host_is_not_heard_and_its_clock_has_not_counted():
@@ -156,7 +163,7 @@ def test_a_node_that_lies_has_worse_stamps_of_the_same_kind():
     assert spreads[1] > 500
 
 
-# -- the judgement --------------------------------------------------------------------------------------------------------
+# -- the judgement ----------------------------------------------------------------------------------------------------
 
 STEP = Upset(kind="stepped", at_s=100.5, host=1, size=1e6, promised_s=8.0)
 FAN = Upset(kind="fan", at_s=200.0, host=2, size=100.0, promised_s=4.0)
@@ -185,7 +192,7 @@ def test_what_a_lapse_comes_of(bound, where, cause, permitted):
 
 
 def test_the_time_without_a_valid_state_is_counted_from_the_upset_on():
-    """Of the host that it befell and of the others, in a row; not while nothing runs on it, and not of a node that lies."""
+    """Of the host that it befell and of the others, in a row; not while nothing runs there, nor of a node that lies."""
     reboot = Upset(kind="rebooted", at_s=20.0, lasts_s=4.0, host=0, promised_s=8.0)
     recoveries = Recoveries(planned(reboot, Upset(kind=LIES, at_s=0.0, lasts_s=90.0, host=3)), 4)
     for number in range(30):

@@ -43,7 +43,8 @@ ANSWER = bytes.fromhex(
 def state(clock, window, offset_ns=0, **more):
     """A state that is good from local time 0 on, and wrong by at most 100 ns."""
     values = {
-        "drift_ppb": 0.0, "hard_bound_ns": 500, "bound_ns": 100, "growth_ppb": 0.0, "as_of_ns": 0, "void_after_ns": 1 << 60,
+        "drift_ppb": 0.0, "hard_bound_ns": 500, "bound_ns": 100, "growth_ppb": 0.0, "as_of_ns": 0,
+        "void_after_ns": 1 << 60,
         "status": "synchronised", **more,
     }  # fmt: skip
     return ClockState(clock=clock, reference="host00", offset_ns=offset_ns, window=window, **values)
@@ -180,7 +181,8 @@ def test_goals_compare_like_with_like():
     """At 60 % load; chrony in the same topology, and Foliot without drift."""
     every = [
         _row(CHRONY, 1_000.0), _row(rows.FOLIOT, 100.0), _row(rows.FOLIOT, 300.0, drift_ppb=30_000.0),
-        _row(rows.FOLIOT, 900.0, drift_ppb=10_000.0), _row(rows.FOLIOT, 900.0, load=0.9), _row(CHRONY, 5.0, topology="path"),
+        _row(rows.FOLIOT, 900.0, drift_ppb=10_000.0), _row(rows.FOLIOT, 900.0, load=0.9),
+        _row(CHRONY, 5.0, topology="path"),
     ]  # fmt: skip
     found = [(goal.wanted_ns, goal.measured_ns, goal.met) for goal in rows.goals(every) if "bound" not in goal.what]
     assert found == [(200.0, 100.0, True), (333.3, 100.0, True), (20.0, 100.0, False), (200.0, 300.0, False)]
@@ -229,7 +231,7 @@ def test_the_best_of_chronys_configurations_is_the_least_wrong_that_mostly_spoke
 
 
 def test_windows_that_resemble_their_neighbours_are_worth_fewer():
-    """Of an autoregressive series of correlation 0.6 a quarter is left; of drawn ones nearly all; too few say nothing."""
+    """Of autoregressive series of correlation 0.6 a quarter is left; of drawn ones nearly all; too few say nothing."""
     random = np.random.default_rng(3)
     drawn = random.standard_normal(4_000)
     alike = np.zeros(4_000)
@@ -246,7 +248,7 @@ def test_windows_that_resemble_their_neighbours_are_worth_fewer():
 
 @pytest.mark.parametrize("name", [*chrony.CONFIGURATIONS])
 def test_chrony_is_set_up_as_its_name_says(name):
-    """Every configuration has a port of its own, measures without selecting, and sends as many packets for each host."""
+    """Each configuration has its own port, measures without selecting, and sends as many packets for each host."""
     configuration = chrony.CONFIGURATIONS[name]
     plan = network.mesh(6)
     wires = types.SimpleNamespace(plan=plan)

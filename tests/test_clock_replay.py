@@ -37,7 +37,10 @@ FLOOR_NS = 5_000
 def stamps(
     seconds: float = 24.0, *, drift_ppb: float = 0.0, ahead_ns: int = 0, noise_ns: float = 10.0, seed: int = 1
 ) -> Arrays:
-    """A probe each way every ten milliseconds over paths of one length, of which half met no queue; b is ahead of a by so much and more."""
+    """A probe each way every ten milliseconds over paths of one length, of which half met no queue.
+
+    Clock b is ahead of a by so much and more.
+    """
     random = np.random.default_rng(seed)
     sent_ns = (np.arange(int(seconds * 100)) * 10_000_000).astype(np.int64) + 1_000_000
     found: Arrays = {}
@@ -143,7 +146,7 @@ def test_a_window_of_one_direction_is_silent_for_the_minimum_filter() -> None:
 
 
 def test_a_step_is_not_hidden() -> None:
-    """A step of b by a millisecond: the chain says nothing that anybody may believe, or is within its bound, once it has heard of it."""
+    """Once it has heard of a step of b by a millisecond, the chain says nothing to believe, or is within its bound."""
     made = stamps(40.0)
     made["ab_rx"] += 1_000_000 * (made["ab_rx"] > 20_001_000_000)
     made["ba_tx"] += 1_000_000 * (made["ba_tx"] > 20_001_000_000)
@@ -202,7 +205,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    """A block that cannot be unpacked, and a header whose bracket is never closed, are told as any other bad file is."""
+    """A block that cannot be unpacked and a header whose bracket is never closed are told as any other bad file is."""
     block, header = tmp_path / "block.npz", tmp_path / "header.npz"
     np.savez_compressed(block, ab_tx=np.arange(1_000))
     damaged = bytearray(block.read_bytes())
@@ -317,7 +320,10 @@ def named(name):
     ("name", "most"), [("NIC, 90 % one way", 0.5), ("quick kernel, idle", 1.1), ("slow kernel, 80 % one way", 1.1)]
 )
 def test_foliot_is_not_worse_than_a_minimum_filter(name, most):
-    """On the same stamps of fixed seeds, by mean and p99, of the middle and now: as the goals have it; of NICs under load, half."""
+    """On the same stamps of fixed seeds, by mean and p99, of the middle and now, as the goals have it.
+
+    Of NICs under load, half.
+    """
     regime = named(name)
     rows = [row for seed in (1, 2) for row in replay(simulate(regime, 60.0, seed), WINDOW_NS, regime.kind, 6)]
     reached = clock_regimes.verdicts(clock_regimes.cells(name, rows))
@@ -356,13 +362,17 @@ def test_goals_name_the_regime_that_is_furthest_from_them():
 def cell(regime, tool, mean_ns, p99_ns, bound_ns=None):
     """Of the value used now."""
     return clock_regimes.Cell(
-        regime=regime, tool=tool, of=NOW, windows=20, silent=0, mean_ns=mean_ns, p50_ns=None, p99_ns=p99_ns, bias_ns=None,
+        regime=regime, tool=tool, of=NOW, windows=20, silent=0, mean_ns=mean_ns, p50_ns=None, p99_ns=p99_ns,
+        bias_ns=None,
         median_bound_ns=bound_ns, within_bound=None,
     )  # fmt: skip
 
 
 def test_a_part_put_back_is_another_chain_on_the_same_stamps():
-    """The minimum filter beside it says the same; the chain that sifts pairs always does not, where they do not stand apart."""
+    """The minimum filter beside it says the same.
+
+    The chain that sifts pairs always does not, where they do not stand apart.
+    """
     recording = simulate(named("slow kernel, idle"), 24.0, 1)
     whole, always = (
         {
@@ -401,7 +411,7 @@ def test_the_table_of_regimes_has_a_row_each(tmp_path, monkeypatch, capsys):
 
 
 def test_the_table_of_orders_has_a_row_each(tmp_path, monkeypatch, capsys):
-    """Of each order of sockets a cell for the minimum filter and for either way to choose of a pair."""
+    """Of each order of sockets a cell for the minimum filter and for all probes or pure pairs alone."""
     out = tmp_path / "out.json"
     for name, wanted in (("MACHINES", "quick"), ("SENDERS", "first and last socket")):
         monkeypatch.setattr(clock_order, name, {wanted: getattr(clock_order, name)[wanted]})
@@ -414,7 +424,7 @@ def test_the_table_of_orders_has_a_row_each(tmp_path, monkeypatch, capsys):
     assert [(row["regime"], row["tool"], row["of"]) for row in document["rows"]] == [
         (regime, tool, of)
         for regime in regimes
-        for tool in (FOLIOT, clock_order.SLOWER, MINIMUM)
+        for tool in (FOLIOT, clock_order.SIEVED, MINIMUM)
         for of in (MIDDLE, NOW)
     ]
     assert {"error over a minimum filter's, now, mean", "bound over the p99"} <= {

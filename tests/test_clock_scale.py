@@ -1,4 +1,4 @@
-"""The bench of sync in a large fleet, with a small one: through real shards and a real leader on a real bus, the clocks come out right."""
+"""The bench of sync in a large fleet, with a small one: by real shards, leader and bus, the clocks come out right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from patience import patience
 pytestmark = pytest.mark.nats
 
 STAGES = {
-    "stamps: read", "pairs: fitted", "fits: told", "nats: stamps", "fits: read", "mesh: solved", "states: told", "states: kept", "nats: fits and states",
+    "stamps: read", "pairs: fitted", "fits: told", "nats: stamps", "fits: read", "mesh: solved", "states: told",
+    "states: kept", "nats: fits and states",
 }  # fmt: skip
 
 
@@ -21,7 +22,8 @@ def test_a_fleet_of_three_shards_is_solved_and_every_stage_is_counted(tmp_path, 
     """Each clock to less than its bound, and what stages read and write is what the others wrote and read."""
     done = subprocess.run(
         [
-            sys.executable, "-m", "bench.clock_scale", "--nics", "90", "--shard-nics", "30", "--settle", "2", "--windows", "2", "--anyway",
+            sys.executable, "-m", "bench.clock_scale", "--nics", "90", "--shard-nics", "30", "--settle", "2",
+            "--windows", "2", "--anyway",
             "--port", str(kept_port), "--json", str(tmp_path / "rows.json"),
         ],
         check=False, capture_output=True, text=True, timeout=patience(240),

@@ -1,4 +1,7 @@
-"""A kind of event and its detector in one file of somebody's own (`tests/toys/toy_detector.py`): nothing of Foliot's knows it by name."""
+"""A kind of event and its detector in one file of somebody's own: nothing of Foliot's knows it by name.
+
+The file is `tests/toys/toy_detector.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A detector, a verb and an actuator, each in one file of somebody's own (`tests/toys`), in a lab: nothing of Foliot's knows them by name."""
+"""A detector, a verb and an actuator, each in one file of somebody's own (`tests/toys`), in a lab.
+
+Nothing of Foliot's knows them by name.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ where = "detector"
 [run]
 duration_s = 8
 """
-"""What the toy takes for an error is a setting: here any count is one, also of a port that heard nothing while its peer stood still."""
+"""What the toy takes for an error is a setting: here any count is one, also of a port that heard nothing while its peer
+stood still."""
 NICS = {f"node{node}.rail{rail}" for node in range(2) for rail in range(2)}
 PEER = "10.200.0.1"
 """Node 0's service address on rail0."""
@@ -44,10 +48,11 @@ def lab(tmp_path_factory):
 
 
 def test_a_detector_works_from_the_kernel_to_the_gateway_and_through_a_restart(lab):
-    """On the bus, stored, told by `foliot watch` and by the gateway; the detector that was restarted says nothing twice."""
+    """On the bus, stored, told by `foliot watch` and the gateway; the detector that was restarted repeats nothing."""
     shown = lab.get("events?kind=errors")
     watched = lab.execute(
-        "control", FOLIOT, "watch", "event.errors", "--last", "99", "--no-follow", "--config", str(lab.folder / "reader.toml")
+        "control", FOLIOT, "watch", "event.errors", "--last", "99", "--no-follow",
+        "--config", str(lab.folder / "reader.toml"),
     ).splitlines()  # fmt: skip
 
     assert "restarting detector" in lab.said
@@ -72,7 +77,7 @@ def marks(lab):
 
 
 def test_a_verb_works_from_the_event_to_the_kernel_and_back(lab):
-    """Asked for by its remedy, carried out by its handler, confirmed, answered, and undone by the order that the node gave for that."""
+    """Asked for by its remedy, done by its handler, confirmed, answered, and undone by the order that the node gave."""
     assert alias(lab) == ""
     lab.execute("node0", "ip", "link", "set", "rail1", "down")
     marked = lab.until(lambda: alias(lab), "the NIC was not marked")
@@ -101,7 +106,10 @@ def answered(lab, verb):
 
 
 def test_an_actuator_moves_its_own_class_of_traffic_beside_the_overlay(lab):
-    """By orders of Foliot's own verbs: marked packets and service addresses each by their own rules; uninstalled, nothing is left."""
+    """By orders of Foliot's own verbs: marked packets and service addresses each by their own rules.
+
+    Uninstalled, it leaves nothing.
+    """
     home = device(lab)
     assert home.startswith("fo0")
     assert device(lab, "mark", "23") == home

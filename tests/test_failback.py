@@ -1,4 +1,7 @@
-"""Failback without a storm: a detector and a remediator over one flapping NIC, in virtual time; and a detector over a real kernel's."""
+"""Failback without a storm: a detector and a remediator over one flapping NIC, in virtual time.
+
+And a detector over a real kernel's.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Road:
 
 @pytest.mark.parametrize("rule", PRESETS)
 def test_flaps_cost_a_few_moves_and_end_at_home(rule):
-    """One every 2 s, ten times: away and home three times at most, never home while held back, and home soon after the hold."""
+    """Ten, one every 2 s: away and home three times at most, never home while held back, home soon after the hold."""
     road = Road(rule)
     for _ in range(10):
         road.flap()
@@ -99,7 +102,7 @@ def test_flaps_cost_a_few_moves_and_end_at_home(rule):
 
 
 def test_there_is_always_another_attempt():
-    """Fifty losses, each as soon as it is home again: each time it is taken home, after the longest probation at most."""
+    """Fifty losses, each as soon as it is home again: it is always taken home, after the longest probation at most."""
     road = Road("gpud")  # which does not count what is so short: nothing but probation holds it
     waited = []
     for _ in range(50):
@@ -150,7 +153,8 @@ CODE = textwrap.dedent("""
         now_ns = staticmethod(time.time_ns)
 
     async def main():
-        own = describe(NodeSettings(name="n", index=0, nics=(NicSettings(rail="r", number=0, device="near", address="10.0.0.1"),)))
+        own = describe(NodeSettings(name="n", index=0, \
+nics=(NicSettings(rail="r", number=0, device="near", address="10.0.0.1"),)))
         detector, events, states = Pipeline(DetectorSettings()), [], []
         detector.observe(own)
 
@@ -197,7 +201,10 @@ CODE = textwrap.dedent("""
 
 @pytest.mark.net
 def test_a_real_kernels_flaps_maintenance_and_reloads():
-    """A first cable, three flaps, an administrator, a device made anew, each three times, and a last loss: four flaps, all with their own ids."""
+    """A first cable, three flaps, an administrator, a device made anew, each three times, and a last loss.
+
+    Those are four flaps, all with their own ids.
+    """
     told = subprocess.run(
         ["unshare", "--net", "--map-root-user", sys.executable, "-c", CODE], capture_output=True, text=True, check=False
     )

@@ -35,7 +35,10 @@ def test_the_first_steps_do_not_count():
 
 
 def test_what_fewer_links_take_longer_is_explained_and_the_stall_is_not():
-    """Ten steps at half speed, after one that stalled for two seconds more: lost are twelve seconds, of which two are the failover's own."""
+    """Ten steps at half speed, after one that stalled for two seconds more.
+
+    Lost are twelve seconds, of which two are the failover's own.
+    """
     calm = ran(*[1.0] * 32)
     hit = ran(*[1.0] * 10, 3.0, *[2.0] * 10, *[1.0] * 11)
     away = [(round(10.5 * SECOND), 33 * SECOND)]
@@ -46,7 +49,10 @@ def test_what_fewer_links_take_longer_is_explained_and_the_stall_is_not():
 
 
 def test_by_a_control_what_the_failover_makes_slower_is_its_own():
-    """Half of the links cost one second a step; the run's steps took half a second more than that, which its own median would explain."""
+    """Half of the links cost one second a step; the run's steps took half a second more than that.
+
+    Its own median would explain that half second.
+    """
     calm, control = ran(*[1.0] * 32), ran(5.0, 3.0, *[2.0] * 8)
     hit = ran(*[1.0] * 10, 3.0, *[2.5] * 10, *[1.0] * 11)
     away = [(round(10.5 * SECOND), 38 * SECOND)]
@@ -83,7 +89,8 @@ def fault(number, *, detected_s=None, moved_s=None, at_s=10):
         commanded_ns=None, moved_ns=moved, restored_ns=restored_ns, moves=0, events=[], trace_id=None, flows=[],
     )  # fmt: skip
     return made, Injection(
-        fault_id=made.id, kind=made.kind, where=made.where, injected_ns=made.injected_ns, healed_ns=28 * SECOND, edges=()
+        fault_id=made.id, kind=made.kind, where=made.where, injected_ns=made.injected_ns, healed_ns=28 * SECOND,
+        edges=(),
     )  # fmt: skip
 
 

@@ -20,9 +20,11 @@ MS = 1_000_000
 SPEC = FabricSpec(hosts=2, rails=2, leaves=2, spines=2)
 
 STATES = """\
-2026/11/22 12:19:00.271754 BFD: [SEY1D-NT8EQ] state-change: [mhop:yes peer:10.101.1.3 local:10.101.0.3 vrf:default] up -> down reason:control-expired
+2026/11/22 12:19:00.271754 BFD: [SEY1D-NT8EQ] state-change: [mhop:yes peer:10.101.1.3 local:10.101.0.3 vrf:default] \
+up -> down reason:control-expired
 2026/11/22 12:19:00.300000 BFD: [PSB4R-8T1TJ] session-new: mhop:yes peer:10.101.1.3 local:10.101.0.3 vrf:default
-2026/11/22 12:19:01.052401 BFD: [J1C6V-VMRW5] state-change: [mhop:no peer:10.101.1.2 local:10.101.1.3 vrf:default] init -> up
+2026/11/22 12:19:01.052401 BFD: [J1C6V-VMRW5] state-change: [mhop:no peer:10.101.1.2 local:10.101.1.3 vrf:default] \
+init -> up
 """
 FIRST_NS = 1_795_349_940_271_754_000
 FORTH = Pair(End("node0", "rail0"), End("node1", "rail0"))

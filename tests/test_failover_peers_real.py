@@ -1,4 +1,4 @@
-"""The peers of the failover bench, for real: each runs in a small fabric, finds or moves what it should, and leaves nothing behind."""
+"""The failover bench's real peers: each runs in a small fabric, finds or moves what it should, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -119,7 +119,11 @@ async def test_a_nexthop_group_moves_what_its_own_host_sends_and_leaves_nothing_
     peer = Nexthops(stage)
     await peer.start()
     try:
-        found = [await peer.measure(_of("lost carrier", stage, f"node{host}.{rail}"), 0) for host in (0, 1) for rail in stage.fabric.plan.rails]  # fmt: skip
+        found = [
+            await peer.measure(_of("lost carrier", stage, f"node{host}.{rail}"), 0)
+            for host in (0, 1)
+            for rail in stage.fabric.plan.rails
+        ]
     finally:
         await peer.stop()
     assert all(row.detect_ms is not None for row in found)
@@ -183,10 +187,13 @@ def test_streams_ride_what_the_leaf_says(stage):
         time.sleep(0.01)
     listeners.close()
     assert heard == {
-        session_paths.Stream(addresses[0], addresses[1], 49_152, 4784), session_paths.Stream(addresses[1], addresses[0], 49_152, 4784)
-    }  # fmt: skip
+        session_paths.Stream(addresses[0], addresses[1], 49_152, 4784),
+        session_paths.Stream(addresses[1], addresses[0], 49_152, 4784),
+    }
     found = session_paths.coverage(fabric, "any", heard)
-    assert (found.sessions, found.paths, found.ridden_paths, found.trunk_ways, found.ridden_trunk_ways) == (1, 8, 2, 16, 4)  # fmt: skip
+    assert (found.sessions, found.paths, found.ridden_paths, found.trunk_ways, found.ridden_trunk_ways) == (
+        1, 8, 2, 16, 4
+    )  # fmt: skip
 
 
 def _of(variant, stage, where):

@@ -1,4 +1,7 @@
-"""The bus is killed, parted and cut, and all clocks step at once, in a lab with all services: traffic is saved, nothing else moves, and what was said meanwhile is stored once, in order."""
+"""The bus is killed, parted and cut, and all clocks step at once, in a lab with all services.
+
+Traffic is saved, nothing else moves, and what was said meanwhile is stored once, in order.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ for number, place in enumerate(("detector", "remediator", "sync")):
     SCENARIO += f'\n[[fault]]\nid = "parted{number}"\nat_s = 29\nkind = "partition"\nwhere = "{place}|bus"\nfor_s = 3\n'
 SCENARIO += '\n[[fault]]\nid = "cut"\nat_s = 34\nkind = "bus-cut"\nwhere = "bus"\nfor_s = 2.5\n'
 for number in range(4):
-    SCENARIO += f'\n[[fault]]\nid = "stepped{number}"\nat_s = 39\nkind = "clock-step"\nwhere = "node{number}"\noffset_ns = 5_000_000_000\n'
+    SCENARIO += (
+        f'\n[[fault]]\nid = "stepped{number}"\nat_s = 39\nkind = "clock-step"\nwhere = "node{number}"\n'
+        "offset_ns = 5_000_000_000\n"
+    )
 SCENARIO += (
     f'\n[[fault]]\nid = "while-stepped"\nat_s = 39.5\nkind = "link-down"\nwhere = "{LATER}"\n\n[run]\nduration_s = 44\n'
 )
@@ -79,7 +85,8 @@ def played(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bus-away")
     (folder / "scenario.toml").write_text(SCENARIO)
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"),
+         "--port", "0",
          "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
         capture_output=True, text=True, check=False, timeout=patience(300),
     )  # fmt: skip
@@ -90,7 +97,7 @@ def played(tmp_path_factory):
 
 @pytest.fixture
 async def kept(played, make_server):
-    """What the lab's streams have, read from them: by channel, in their order, each message with the trace of its headers."""
+    """What the lab's streams have: by channel, in their order, each message with the trace of its headers."""
     folder = played[1]
     server = make_server(folder / "store" / "nats", "--config", str(folder / "keys" / "server" / "server.conf"))
     await server.start()
@@ -165,19 +172,26 @@ async def test_agents_tell_what_they_did_in_the_order_in_which_they_did_it(kept)
 
 
 async def test_commands_follow_from_what_is_stored(kept):
-    """The way home is commanded, once it is known why the traffic is away, or that the NIC has been good for long; every command is answered."""
+    """The way home is commanded, once it is known why traffic is away, or that the NIC has been good for long.
+
+    Every command is answered.
+    """
     commands = of_nic(kept, "command")
     known = {message.id for name in ("event", "outcome") for message, _ in kept[name]}
     # A detector that finds the bus seconds after the remediator tells its events behind the first commands.
     assert {command.cause for command in commands} <= known | {f"adopted/{NIC}"}
-    # A peer's may be of its path to the NIC: a detector that comes back tells its silence, too, where reports show it first.
+    # A peer's may be of its path to the NIC: a detector that comes back tells its silence, too, where reports show it
+    # first.
     homeward = {message.node for message, _ in kept["command"] if message.verb == "restore" and NIC in message.fault}
     assert homeward == {"node0", "node1", "node2", "node3"}
     assert {command.id for command in commands} <= {outcome.command for outcome, _ in kept["outcome"]}
 
 
 async def test_where_everybody_seems_gone_nothing_moves(kept, played):
-    """Services parted from the bus, nodes cut off from it, all clocks stepped: no command and no move but for the two NICs, and no path, process or other port is blamed."""
+    """Services parted from the bus, nodes cut off from it, all clocks stepped: no command or move but for the two NICs.
+
+    No path, process or other port is blamed.
+    """
     faults = {message.fault for name in ("command", "outcome") for message, _ in kept[name]}
     assert all(NIC in fault or LATER in fault for fault in faults), faults
     blamed = [event for event, _ in kept["event"] if event.kind not in {"clock", "refusal"}]

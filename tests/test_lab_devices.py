@@ -1,6 +1,7 @@
-"""A NIC's device that goes and comes anew is used again, also as the only way; a link that loses large packets alone is left.
+"""A NIC's device that is made anew is used again, also as the only way; a link that loses large packets alone is left.
 
-In a lab with all services that has half of the machine. Where that cannot be had it has all of it, and a test that is left out says why.
+In a lab with all services that has half of the machine. Where that cannot be had it has all of it, and a test that is
+left out says why.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ where = "node3.rail1"
 found_ms = inf
 moved_ms = 7_500
 
-# As quick as labs are promised to be, on a busy machine that stands still for two seconds, with one to spare. Gap: where
-# no way lives for four seconds, TCP's fifth time may meet a machine that stands still, and its sixth comes after 12.6 s.
+# As quick as labs are promised to be, on a busy machine that stands still for two seconds, with one to spare. Gap: \
+where
+# no way lives for four seconds, TCP's fifth time may meet a machine that stands still, and its sixth comes after \
+12.6 s.
 [expect]
 found_ms = 3_500
 moved_ms = 3_500
@@ -93,14 +96,15 @@ duration_s = 63
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """What the lab reports; every outcome was within what the scenario expects, or the lab would not have ended with 0."""
+    """What the lab reports; every outcome was within what the scenario expects, else the lab would not end with 0."""
     missing = capabilities.missing()
     if missing:
         pytest.skip(" ".join(missing))
     folder = tmp_path_factory.mktemp("devices")
     (folder / "scenario.toml").write_text(SCENARIO)
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"),
+         "--port", "0",
          *at_half_speed(), "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
         capture_output=True, text=True, check=False, timeout=patience(300),
     )  # fmt: skip

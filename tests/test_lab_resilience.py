@@ -1,4 +1,7 @@
-"""Partitions of the frontend, a stepped clock, a full disk and killed services, in a lab with all services: what is safe is done, and said."""
+"""Partitions of the frontend, a stepped clock, a full disk and killed services, in a lab with all services.
+
+What is safe is done, and said.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,8 @@ kind = "link-down"
 where = "node2.rail1"
 for_s = 11
 
-# Last: servers may take ten seconds to agree on who leads once they hear each other again, on a busy machine twice as long, and there is no
+# Last: servers may take ten seconds to agree on who leads once they hear each other again, \
+on a busy machine twice as long, and there is no
 # lease meanwhile. A command whose message did not pass comes after that, with what its stream has kept.
 [[fault]]
 id = "servers-parted"
@@ -101,7 +105,8 @@ def played(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resilience")
     (folder / "scenario.toml").write_text(SCENARIO)
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"), "--port", "0",
+        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"),
+         "--port", "0",
          "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
         capture_output=True, text=True, check=False, timeout=patience(360),
     )  # fmt: skip
@@ -132,7 +137,10 @@ def test_a_node_without_the_bus_does_what_it_was_armed_for(played):
 
 
 def test_two_bus_servers_that_do_not_hear_each_other_delay_a_move_and_lose_none(played):
-    """Between clients of the one and of the other no message passes meanwhile: traffic moves at the latest once they hear each other, and comes back."""
+    """Between clients of the one and of the other no message passes meanwhile.
+
+    Traffic moves at the latest once they hear each other, and comes back.
+    """
     faults, _, said = played
     fault = faults["while-servers-parted"]
     assert fault["moved_ns"] is not None, said

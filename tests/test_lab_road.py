@@ -49,7 +49,8 @@ for_s = 5
 
 # How long it takes is for benches to say. Here the machine may be slow and busy, and stand still for two seconds.
 # Found and moved: that, the second that is promised, and one to spare; not five, as long as a fault lasts. Gap: TCP's
-# fifth time comes after 6.2 s, and may meet a machine that stands still. Back: the probation and the ten that are promised.
+# fifth time comes after 6.2 s, and may meet a machine that stands still. Back: the probation and the ten that are \
+promised.
 [expect]
 found_ms = 4_000
 moved_ms = 4_000
@@ -60,7 +61,8 @@ back_s = 11
 duration_s = 34
 """
 EDGES = {
-    # Who acts on whose word, between services. Armed agents have moved before anybody could command them; the way back is commanded.
+    # Who acts on whose word, between services. Armed agents have moved before anybody could command them; the way back
+    # is commanded.
     "off": {("probe", "detector"), ("detector", "remediator"), ("remediator", "agent"), ("agent", "gateway")},
     "always": {
         ("probe", "detector"),
@@ -79,7 +81,7 @@ def get(address: str, path: str):
 
 
 def wait_for(what):
-    """What a function returns, as soon as it returns anything: a service may be late to tell, or stand still for a moment."""
+    """What a function returns, once it returns anything: a service may be late to tell, or stand still for a moment."""
     give_up_s = time.monotonic() + patience(30)
     while (found := what()) is None:
         assert time.monotonic() < give_up_s
@@ -101,7 +103,8 @@ class Run:
         scenario.write_text(SCENARIO.format(armed=armed))
         self.report_file = folder / "report.json"
         self.process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(scenario), "--stay", "--port", "0",
+            [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(scenario), "--stay",
+             "--port", "0",
              "--report", str(self.report_file), "--folder", str(folder / "lab")],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
@@ -133,10 +136,11 @@ class Run:
         return self.process.returncode
 
     def trace_of_the_move(self):
-        """The event whose trace has the move, the edges that it lacks, and its spans, once all are there that are expected.
+        """The event whose trace has the move, the edges that it lacks, and its spans, once all expected are there.
 
-        The event is the kernel's link message. Where the probe that tells of the link stood still, a path's silence may come before
-        it, and either may be what moved the traffic. Spans come in batches, and not those of all services at once.
+        The event is the kernel's link message. Where the probe that tells of the link stood still, a path's silence may
+        come before it, and either may be what moved the traffic. Spans come in batches, and not those of all services
+        at once.
         """
         opening = [event for event in self.report["faults"][0]["events"] if event.endswith(("/down", "/silent"))]
         opening.sort(key=lambda event: event.endswith("/silent"))
@@ -189,7 +193,7 @@ def test_every_outcome_was_right(lab_run):
 
 
 def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
-    """Every clock is in step, to less than a microsecond where nothing else runs, and says so; the hard bound always holds."""
+    """Each clock is in step, under a microsecond where nothing else runs, and says so; the hard bound always holds."""
 
     def synchronised():
         told = get(lab_run.address, "/api/v1/clocks")
@@ -246,7 +250,7 @@ def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
 
 
 def test_any_process_has_the_time_of_its_node(lab_run):
-    """From the pages that the probes write: clocks that are milliseconds apart give times that agree within their bounds."""
+    """From the probes' pages: clocks that are milliseconds apart give times that agree within their bounds."""
     readers = [Reader(str(page)) for page in sorted(lab_run.folder.glob("node*.clock"))]
     for reader in readers:
         reader.wait(60)

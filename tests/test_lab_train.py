@@ -73,8 +73,10 @@ def undisturbed(folder: Path, steps: int) -> dict[str, list[float]]:
             "MASTER_PORT": str(port),
         }
         arguments = [
-            "--address", f"127.0.1.{1 + rank}", "--address", f"127.0.2.{1 + rank}", "--record", str(folder / f"node{rank}.jsonl"),
-            "--gradient-bytes", str(GRADIENT_MB * 1_000_000), "--batch", str(BATCH), "--seed", str(SEED), "--steps", str(steps),
+            "--address", f"127.0.1.{1 + rank}", "--address", f"127.0.2.{1 + rank}",
+            "--record", str(folder / f"node{rank}.jsonl"),
+            "--gradient-bytes", str(GRADIENT_MB * 1_000_000), "--batch", str(BATCH), "--seed", str(SEED),
+            "--steps", str(steps),
         ]  # fmt: skip
         ranks.append(subprocess.Popen([sys.executable, "-m", JOB, *arguments], env=os.environ | environment))
     assert [rank.wait(timeout=patience(300)) for rank in ranks] == [0] * HOSTS
@@ -95,7 +97,8 @@ def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
     scenario, report = tmp_path / "train.toml", tmp_path / "report.json"
     scenario.write_text(SCENARIO)
     done = subprocess.run(
-        [FOLIOT, "lab", "run", "--force", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"), "--report", str(report)],
+        [FOLIOT, "lab", "run", "--force", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"),
+         "--report", str(report)],
         capture_output=True, text=True, check=False, timeout=patience(400),
     )  # fmt: skip
     assert report.exists(), done.stdout + done.stderr

@@ -1,4 +1,7 @@
-"""What befell a port while the bus was away has its events however late the detector finds the bus again: on a real server, with the detector halted meanwhile."""
+"""What befell a port while the bus was away has its events however late the detector finds the bus again.
+
+On a real server, with the detector halted meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def machine(tmp_path):
 def start_nats(machine: Machine, unit: str, port: str, *options: str) -> None:
     """Starts a server and waits until it listens."""
     machine.run(
-        "systemd-run", "-q", f"--unit={unit}", "--service-type=exec", "/opt/src/.venv/bin/nats-server", "--addr", "127.0.0.1",
+        "systemd-run", "-q", f"--unit={unit}", "--service-type=exec", "/opt/src/.venv/bin/nats-server",
+        "--addr", "127.0.0.1",
         "--port", port, "--jetstream", "--store_dir", f"/run/{unit}", *options,
     )  # fmt: skip
     machine.run("bash", "-c", f"until (: < /dev/tcp/127.0.0.1/{port}) 2>/dev/null; do sleep 0.1; done")
@@ -61,7 +62,7 @@ def status(machine: Machine, unit: str) -> dict[str, str]:
 
 
 def host(machine: Machine) -> dict[str, object]:
-    """Links, addresses, routes, rules, neighbours and forwarding entries as ``ip -json`` shows them, settings, files."""
+    """Links, addresses, routes, rules, neighbours, forwarding entries as ``ip -json`` shows them, settings, files."""
     asked = ("link", "addr", "route show table all", "rule", "neigh show nud permanent", "nexthop")
     seen: dict[str, object] = {what: machine.run("ip", "-json", *what.split()).stdout for what in asked}
     seen["fdb"] = machine.run("bridge", "-json", "fdb").stdout
@@ -133,13 +134,17 @@ def test_a_host_joins_and_leaves(machine):
 
 
 def test_systemd_hands_the_services_what_the_bus_asks_for(machine):
-    """Credentials and the authority's certificate, which only root may read, over TLS; leaving takes them off the bus and the host."""
+    """Credentials and the authority's certificate, which only root may read, over TLS.
+
+    Leaving takes them off the bus and the host.
+    """
     machine.foliot("keys", "--keys", _KEYS, "make", "--host", "127.0.0.1")
     machine.foliot("keys", "--keys", _KEYS, "node", "a")
     start_nats(machine, "nats-tls", "4223", "--config", f"{_KEYS}/server/server.conf")
     bus = "tls://127.0.0.1:4223"
     machine.run(
-        "systemd-run", "-q", "--unit=detector", "-p", "NotifyAccess=main", "--service-type=exec", f"--setenv=FOLIOT_BUS__URL={bus}",
+        "systemd-run", "-q", "--unit=detector", "-p", "NotifyAccess=main", "--service-type=exec",
+        f"--setenv=FOLIOT_BUS__URL={bus}",
         f"--setenv=FOLIOT_BUS__CREDENTIALS={_KEYS}/services/detector", f"--setenv=FOLIOT_BUS__CA={_KEYS}/ca.pem",
         "/opt/foliot/bin/python", "-m", "foliot_detector",
     )  # fmt: skip
@@ -179,8 +184,12 @@ def test_systemd_hands_the_services_what_the_bus_asks_for(machine):
 
 
 def test_settings_that_only_root_reads_stay_so_and_an_agent_that_cannot_be_stopped_keeps_its_ways(machine):
-    """The manager hands them, and the key file that they name, to the services; leaving takes nothing away from under a service that runs."""
-    machine.run("bash", "-c", "mkdir /etc/foliot; umask 77; printf '[agent]\nkey_file = \"/etc/foliot/fleet.key\"' > /etc/foliot/foliot.toml; "
+    """The manager hands them, and the key file that they name, to the services.
+
+    Leaving takes nothing away from under a service that runs.
+    """
+    machine.run("bash", "-c", "mkdir /etc/foliot; umask 77; "
+                "printf '[agent]\nkey_file = \"/etc/foliot/fleet.key\"' > /etc/foliot/foliot.toml; "
                 "cp /run/key /etc/foliot/fleet.key; echo 'A=1' > /etc/foliot/agent.env")  # fmt: skip
     before = host(machine)
     join(machine, "--name", "a", "--rail", "rail0=eth0", "--armed", "always")
@@ -192,7 +201,8 @@ def test_settings_that_only_root_reads_stay_so_and_an_agent_that_cannot_be_stopp
 
     machine.run(
         "bash", "-c", "mkdir -p /run/systemd/system/foliot-agent.service.d; "
-        "printf '[Unit]\nRefuseManualStop=yes\n' > /run/systemd/system/foliot-agent.service.d/stays.conf; systemctl daemon-reload",
+        "printf '[Unit]\nRefuseManualStop=yes\n' > /run/systemd/system/foliot-agent.service.d/stays.conf; systemctl "
+        "daemon-reload",
     )  # fmt: skip
     done = machine.foliot("node", "leave", check=False)
     assert done.returncode == 1
@@ -232,7 +242,7 @@ def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
 
 
 def test_the_central_services_run_as_shipped(machine):
-    """Each under its own instance of the template, with nothing but the network and the credentials that systemd hands over."""
+    """Each under its own instance of the template, with only the network and the credentials that systemd gives."""
     machine.foliot("keys", "--keys", _KEYS, "make", "--host", "127.0.0.1")
     start_nats(machine, "nats-tls", "4223", "--config", f"{_KEYS}/server/server.conf")
     drop_in = (Path(__file__).parents[1] / "docs/hosts.md").read_text().partition("```ini\n")[2].partition("```")[0]
@@ -260,7 +270,8 @@ def test_the_units_are_as_systemd_wants_them(machine):
     """systemd-analyze finds no fault, and little exposure."""
     units = Path(__file__).parents[1] / "services/agent/foliot_agent/install/units"
     machine.run("bash", "-c", "mkdir /run/units; cd /opt/src/services/agent/foliot_agent/install/units; "
-                "for u in *; do sed 's,@PYTHON@,/opt/foliot/bin/python,; s,@HOST@,,' $u > /run/units/$u; done")  # fmt: skip
+                "for u in *; do sed 's,@PYTHON@,/opt/foliot/bin/python,; s,@HOST@,,' $u > /run/units/$u; "
+                "done")  # fmt: skip
     for unit in sorted(path.name for path in units.iterdir()):
         named = unit.replace("@", "@sync")
         machine.run("bash", "-c", f"cd /run/units; [ -e {named} ] || cp {unit} {named}")

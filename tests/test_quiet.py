@@ -85,7 +85,7 @@ def test_that_the_bench_writes_what_it_found(tmp_path, monkeypatch, capsys):
 
 
 def test_that_written_rows_are_read_as_they_were(tmp_path, monkeypatch):
-    """What is as it should be is not written, and is there again when pieces are put together; a missed silence stays missed."""
+    """What is as it should be goes unwritten, and is there when pieces are put together; a missed silence stays so."""
     rows = [_row("job"), _row("job", 2, told=("a b",))], [_silence(None)]
     taken = command.Taken(rows=rows[0], silent=rows[1])
     document = json.loads(

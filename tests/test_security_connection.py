@@ -79,7 +79,8 @@ async def test_a_service_that_is_sent_away_ends_and_says_why(secured):
     settings = secured.settings_for("detector")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "foliot_detector", stderr=asyncio.subprocess.PIPE,
-        env={"FOLIOT_BUS__URL": settings.url, "FOLIOT_BUS__CREDENTIALS": settings.credentials, "FOLIOT_TELEMETRY__ENDPOINT": ""},
+        env={"FOLIOT_BUS__URL": settings.url, "FOLIOT_BUS__CREDENTIALS": settings.credentials,
+             "FOLIOT_TELEMETRY__ENDPOINT": ""},
     )  # fmt: skip
     said = b""
     async with asyncio.timeout(patience(30)):

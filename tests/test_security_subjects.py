@@ -184,7 +184,7 @@ async def test_a_tool_that_listens_can_do_nothing_else(secured, until, refusals)
 
 
 async def test_what_a_tool_has_a_stream_deliver_is_nobodys_message(secured, until):
-    """A stolen node writes it, a stolen tool has it delivered to whom it likes: it is refused, and uses up no message's id."""
+    """A stolen node writes it, a stolen tool has it delivered at will: it is refused, and uses up no message's id."""
     remediator, agent = await secured.bus("remediator"), await secured.bus("agent", "node4")
     events, hear_events = collector()
     commands, hear_commands = collector()

@@ -1,4 +1,7 @@
-"""A fleet that is shared out: several detectors and remediators do together what one of each does, each hearing of its own part alone."""
+"""A fleet that is shared out: several detectors and remediators do together what one of each does.
+
+Each hears of its own part alone.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ def storm(seed: int) -> StormSpec:
 
 
 def cuts(seed: int) -> list[str]:
-    """Borders through some of the storm's faults: of six peers of a lost NIC, the farthest is another shard's; so is the end of a silent path."""
+    """Borders through some of the storm's faults.
+
+    Of six peers of a lost NIC, the farthest is another shard's; so is the end of a silent path.
+    """
     fleet = SyntheticFleet(NODES, degree=6)
     steps = [*FaultStorm(storm(seed), fleet).steps()]
     lost, cut = ([step for step in steps if step.kind == kind] for kind in ("lose", "cut"))

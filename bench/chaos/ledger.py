@@ -123,7 +123,8 @@ def audit(lab: Lab, kept: Kept, changes: list[Change], results: Iterable[Result]
     rounds = list(results)
     demands = [demand for result in rounds for demand in result.demands]
     found = [
-        *_said_twice(lab, kept), *_changed_twice(lab, kept, changes), *_unstored(lab, kept), *_untold(lab, kept, demands),
+        *_said_twice(lab, kept), *_changed_twice(lab, kept, changes), *_unstored(lab, kept),
+        *_untold(lab, kept, demands),
         *_unanswered(lab, kept), *_untaken(kept, rounds),
     ]  # fmt: skip
     for result in rounds:
@@ -134,7 +135,7 @@ def audit(lab: Lab, kept: Kept, changes: list[Change], results: Iterable[Result]
     return found
 
 
-# -- done twice ---------------------------------------------------------------------------------------------------------
+# -- done twice -------------------------------------------------------------------------------------------------------
 
 
 def _said_twice(lab: Lab, kept: Kept) -> Iterator[Finding]:
@@ -189,7 +190,7 @@ def _parts(lab: Lab, command: Command | Outcome) -> Iterator[tuple[str, int, str
             yield command.node, rule.table, rule.prefix.partition("/")[0], gateway
 
 
-# -- lost -----------------------------------------------------------------------------------------------------------------
+# -- lost -------------------------------------------------------------------------------------------------------------
 
 
 def _unstored(lab: Lab, kept: Kept) -> Iterator[Finding]:

@@ -97,7 +97,10 @@ class Vitals:
             )
             if cluster is not None and (not cluster.leader or behind):
                 return [
-                    f"stream {definition.name} is led by {cluster.leader or 'nobody'}; behind: {', '.join(behind) or 'none'}"
+                    (
+                        f"stream {definition.name} is led by {cluster.leader or 'nobody'}; behind: "
+                        f"{', '.join(behind) or 'none'}"
+                    )
                 ]
         return []
 

@@ -1,11 +1,12 @@
-"""A bench of three days of clocks: 129,600 windows in virtual time, through the whole chain of sync, in a world whose truth is known.
+"""A bench of three days of clocks: 129,600 windows in virtual time, through all of sync, in a world of known truth.
 
-Oscillators warm and cool by day and night. Hosts sleep, start again and have their clocks set. Links go and return, loads come and go, a node's
-stamps are worse than it says, a leap second passes, and the leader of sync changes. All of that is drawn from the seed. The stamps are made,
-filtered and pruned as in `bench.clock_sim`. They go through a shard's fits and the leader, with the messages of the bus between them as bytes.
+Oscillators warm and cool by day and night. Hosts sleep, start again and have their clocks set. Links go and return,
+loads come and go, a node's stamps are worse than it says, a leap second passes, and the leader of sync changes. All of
+that is drawn from the seed. The stamps are made, filtered and pruned as in `bench.clock_sim`. They go through a shard's
+fits and the leader, with the messages of the bus between them as bytes.
 
-Each value that a host believes is held against the truth at four moments of each window. The file is written anew after each hour, so that a run
-that is ended early leaves what it has found.
+Each value that a host believes is held against the truth at four moments of each window. The file is written anew after
+each hour, so that a run that is ended early leaves what it has found.
 
     make bench NAME=clock-days ARGS="--json FILE"
 """
@@ -106,19 +107,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         made.error(str(why))
     document, run, rows = Document("clock-days", arguments), Run(plan, arguments), []
     print(
-        f"{'hour':>4} {'p50':>7} {'p99':>8} {'max':>10} {'outside':>8} {'hard':>5} {'off':>8} {'jump':>7} {'MB':>6} {'ms/window':>9}"
+        f"{'hour':>4} {'p50':>7} {'p99':>8} {'max':>10} {'outside':>8} {'hard':>5} {'off':>8} {'jump':>7} {'MB':>6} "
+        f"{'ms/window':>9}"
     )
     for row in run.hours():
         rows.append(row)
         print(
-            f"{row.hour:>4} {_shown(row.p50_ns):>7} {_shown(row.p99_ns):>8} {_shown(row.max_ns):>10} {row.outside:>8} {row.outside_hard:>5}"
-            f" {_shown(row.off_ns):>8} {row.jump_ns:>7.0f} {row.rss_mb:>6.0f} {row.cpu_s_per_window * 1e3:>9.1f}", flush=True
+            f"{row.hour:>4} {_shown(row.p50_ns):>7} {_shown(row.p99_ns):>8} {_shown(row.max_ns):>10} {row.outside:>8} "
+            f"{row.outside_hard:>5}"
+            f" {_shown(row.off_ns):>8} {row.jump_ns:>7.0f} {row.rss_mb:>6.0f} "
+            f"{row.cpu_s_per_window * 1e3:>9.1f}", flush=True
         )  # fmt: skip
         if arguments.json:
             document.write(arguments.json, rows, **_findings(run, rows))
     for each in kinds(run.judge.recoveries.found):
         print(
-            f"{each.kind:<22} {each.upsets:>3}; without a valid state: its host {each.own_s:g} s, others {each.others_s:g} s;"
+            f"{each.kind:<22} {each.upsets:>3}; without a valid state: its host {each.own_s:g} s, others "
+            f"{each.others_s:g} s;"
             f" promised {'-' if each.promised_s is None else f'{each.promised_s:g} s'}, longer {each.longer}"
         )
     for (bound, cause), count in sorted(run.judge.windows_outside.items()):

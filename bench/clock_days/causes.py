@@ -80,8 +80,8 @@ class Causes:
     def permits(self, bound: str, host: int, against: int, at_s: float) -> bool:
         """Whether docs/clock.md ("When it is wrong") permits a lapse.
 
-        A clock that was stepped is wrong until it is heard. One whose rate turns is outside of its statistical bound for three windows. Stamps that
-        are worse than they say break both bounds of their clock.
+        A clock that was stepped is wrong until it is heard. One whose rate turns is outside of its statistical bound
+        for three windows. Stamps that are worse than they say break both bounds of their clock.
         """
         for each in self._current(at_s):
             since_s = at_s - each.at_s

@@ -90,5 +90,5 @@ class Chain:
 
 
 def changes(upsets: Iterable[Upset], number: int) -> list[Upset]:
-    """The changes of the leader that come during a window, so that it is the first which the former leader does not close."""
+    """The changes of the leader during a window: it is the first that the former leader does not close."""
     return [each for each in upsets if each.is_of_leader and number * WINDOW_S <= each.at_s < (number + 1) * WINDOW_S]

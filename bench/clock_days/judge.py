@@ -92,8 +92,8 @@ class Judge:
         self._causes, self.recoveries = Causes(world.plan, world.hosts), Recoveries(world.plan, world.hosts)
         self._states: dict[str, ClockState] = {}
         self._void_ns: dict[int, int] = {}
-        """Of hosts that slept or were started, when the state that they had then becomes void. Until another measurement it does not change, and
-        no page tells of that state."""
+        """Of hosts that slept or were started, when the state that they had then becomes void. Until another
+        measurement it does not change, and no page tells of that state."""
         self._halted = np.zeros(self._hosts, np.bool_)
         self.values = 0
         self.outside: Counter[str] = Counter()
@@ -106,7 +106,10 @@ class Judge:
         self.utc_windows, self.utc_unknown, self.utc_outside = 0, 0, 0
 
     def window(self, number: int, said_ns: int, states: Sequence[ClockState]) -> Judged:
-        """Judges the time from the publication of a window's states until that of the next. Without new states the last ones are in use."""
+        """Judges the time from the publication of a window's states until that of the next.
+
+        Without new states the last ones are in use.
+        """
         now_s = said_ns / SECOND_NS
         moments_s = now_s + np.arange(MOMENTS) * WINDOW_S / MOMENTS
         upset, halted = self._causes.upset(moments_s) | self._causes.lies(moments_s), self._causes.halted(moments_s)
@@ -139,7 +142,7 @@ class Judge:
         return Judged(every, regimes, off_ns, utc_ns, jump_ns)
 
     def _against(self, states: Sequence[ClockState], believed: Mask, upset: Mask) -> int:
-        """The clock to hold others against: the reference; or the first that is believed, where something has befallen the reference."""
+        """The clock to hold others against: the reference or, where something has befallen it, the first believed."""
         reference = [state.clock for state in states].index(states[0].reference)
         sound: Mask = np.all(believed, axis=0) & ~np.any(upset, axis=0)
         return reference if sound[reference] or not sound.any() else int(sound.argmax())

@@ -25,7 +25,10 @@ _STEP_S = WINDOW_S / MOMENTS
 
 
 class Recovery(msgspec.Struct, kw_only=True):
-    """The time without a valid state after an upset. A state is valid if its reader believes it and the value is within its hard bound."""
+    """The time without a valid state after an upset.
+
+    A state is valid if its reader believes it and the value is within its hard bound.
+    """
 
     kind: str
     host: str
@@ -36,7 +39,8 @@ class Recovery(msgspec.Struct, kw_only=True):
     beside: str
     """Upsets at about the same time."""
     promised_s: float | None
-    """The longest time without a valid state that docs/clock.md permits; of upsets at about the same time, the most. null: it promises nothing."""
+    """The longest time without a valid state that docs/clock.md permits; of upsets at about the same time, the most.
+    null: it promises nothing."""
     own_s: float
     """Of the host that it befell, as long as that ran."""
     others_s: float
@@ -44,7 +48,8 @@ class Recovery(msgspec.Struct, kw_only=True):
     wrong_s: float
     """The longest time in which a host that it befell, or any other, believed a value outside of its hard bound."""
     jump_ns: float
-    """The greatest change of the common time, by the median of the clocks that nothing befell, where new states took the place of old ones."""
+    """The greatest change of the common time, by the median of the clocks that nothing befell, where new states took
+    the place of old ones."""
 
 
 class _Followed:

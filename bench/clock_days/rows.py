@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WINDOWS_PER_HOUR = round(HOUR_S / WINDOW_S)
 _GROWN = 1.05
-"""Memory that has grown by less from the first hours to the last does not grow: of hours, some have more upsets to tell of."""
+"""Memory that has grown by less from the first hours to the last does not grow: of hours, some have more upsets to tell
+of."""
 _FIRST_HOURS = 2
 
 

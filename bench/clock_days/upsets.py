@@ -17,7 +17,8 @@ SETTLE_S = 60.0
 _HELD_S = 20.0
 """A clock that nobody hears is held over for so long (`sync.void_after_windows`)."""
 _HEARD_AGAIN_S = 4 * WINDOW_S
-"""The window in which a clock is heard again, the one that says so, and two later (docs/clock.md, "When it is wrong")."""
+"""The window in which a clock is heard again, the one that says so, and two later (docs/clock.md, "When it is
+wrong")."""
 TURNED_S = 3 * WINDOW_S
 """A rate that turns at once is seen after two or three windows, as the same section says."""
 UNHEARD_S = 2 * WINDOW_S
@@ -40,7 +41,8 @@ class Upset(msgspec.Struct, frozen=True, kw_only=True):
     host: int = -1
     """-1: of no host."""
     size: float = 0.0
-    """ns of a step, ppb of a fan's step, s of a date that is set, windows that a change of leaders takes, ns of noise that is not told of."""
+    """ns of a step, ppb of a fan's step, s of a date that is set, windows that a change of leaders takes, ns of noise
+    that is not told of."""
     promised_s: float | None = 0.0
     """The longest time without a valid state of any clock that runs, by docs/clock.md; None: it promises nothing."""
 
@@ -96,7 +98,10 @@ class _Kind(NamedTuple):
 
 
 def _unheard(lasts_s: float) -> float:
-    """A clock that runs on is held over from its last measurement, up to two windows before, until it is measured again; or it settles anew."""
+    """A clock that runs on is held over until it is measured again; or it settles anew.
+
+    Holdover begins with its last measurement, up to two windows before.
+    """
     away_s = lasts_s + _HEARD_AGAIN_S
     return max(away_s - _HELD_S, 0.0) + (_HEARD_AGAIN_S if away_s > _HELD_S else 0.0)
 
@@ -120,8 +125,8 @@ _LIES_S = (4 * HOUR_S, 8 * HOUR_S)
 def draw(hours: float, hosts: int, seed: int) -> Plan:
     """The course of a run.
 
-    Each upset has a part of the time to itself, in random order, so that what follows it has one cause. Only changes of the leader also come
-    beside others.
+    Each upset has a part of the time to itself, in random order, so that what follows it has one cause. Only changes of
+    the leader also come beside others.
 
     Raises:
         ValueError: there are too few hours for one upset of each kind.
@@ -140,7 +145,8 @@ def draw(hours: float, hosts: int, seed: int) -> Plan:
     upsets.append(
         Upset(
             kind=LIES, at_s=float(random.uniform(SETTLE_S, seconds - lies_s)), lasts_s=lies_s,
-            host=int(random.integers(hosts)), size=float(np.exp(random.uniform(np.log(200.0), np.log(2_000.0)))), promised_s=None,
+            host=int(random.integers(hosts)), size=float(np.exp(random.uniform(np.log(200.0), np.log(2_000.0)))),
+            promised_s=None,
         )
     )  # fmt: skip
     upsets.sort(key=lambda upset: upset.at_s)

@@ -1,4 +1,4 @@
-"""The world of a run: oscillators by day and night, hosts that sleep and start again, links that go and return, and loads.
+"""The world of a run: oscillators by day and night, hosts that sleep and start again, links that come and go, loads.
 
 Streams, queues and stamps are those of `bench.clock_sim` (`foliot_lab.simulate.clocks`).
 """
@@ -34,7 +34,8 @@ MIDNIGHT_NS = 1_700_006_400 * SECOND_NS
 TAI_S = 37
 """TAI minus UTC before the leap second."""
 _DAY_PPB = (100.0, 500.0)
-"""Amplitude of a clock's rate by day and night: a quartz changes by 50 to 100 ppb a kelvin, and a data hall by some kelvin."""
+"""Amplitude of a clock's rate by day and night: a quartz changes by 50 to 100 ppb a kelvin, and a data hall by some
+kelvin."""
 _AFTERNOON_S = 7_200.0
 """By up to so much, hosts are warmest before or after the others."""
 _WARMS_S = (2.0, 120.0)
@@ -47,7 +48,8 @@ _WITHOUT_UTC_S = 40.0
 """The time after a boot in which a host's daemon does not know UTC."""
 _AWAKE_OFF_NS = 0.3 * SECOND_NS
 _AWAKE_WRONG_S = 30.0
-"""A host that wakes takes the time from its hardware clock, wrong by so much, and its kernel goes on for a while as if it had UTC."""
+"""A host that wakes takes the time from its hardware clock, wrong by so much, and its kernel goes on for a while as if
+it had UTC."""
 _UPTIME_NS = 15 * SECOND_NS
 """Local time of a host that has booted, as its probe starts."""
 _UNREAD_S = 2.5 * WINDOW_S
@@ -161,9 +163,13 @@ class World:
         return len(self._traffic.mesh.initiator)
 
     def window(self, number: int) -> Iterator[tuple[StampBatch, int]]:
-        """The batches of a window, each with its true time of publication. Ask for the windows in their order, each once."""
+        """The batches of a window, each with its true time of publication.
+
+        Ask for the windows in their order, each once.
+        """
         now_s = number * WINDOW_S
-        # The last window's states are in use during this one, so what befalls a clock meanwhile comes before they are judged.
+        # The last window's states are in use during this one, so what befalls a clock meanwhile comes before they are
+        # judged.
         self._befall((number + 2) * WINDOW_S)
         load = next(each for each in reversed(self.plan.loads) if each.from_s <= now_s)
         self.load = self._queues.load = load.share

@@ -1,1 +1,1 @@
-"""Replays recorded stamps of two clocks through Foliot's chain, a minimum filter and a model of chrony's, on the same stamps."""
+"""Replays the same recorded stamps of two clocks through Foliot's chain, a minimum filter and a model of chrony's."""

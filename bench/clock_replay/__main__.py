@@ -1,7 +1,7 @@
-"""Foliot's clock on recorded stamps: what its chain makes of them, beside a minimum filter and a model of chrony's filter on the same stamps.
+"""Foliot's clock on recorded stamps, beside a minimum filter and a model of chrony's filter on the same stamps.
 
-Anybody can record the stamps of two machines, or of two sockets of one, and see how well the clock does there, or send the file. See `recording` for what a file has.
-Status 2 and a sentence where a recording cannot be judged.
+Anybody can record the stamps of two machines, or of two sockets of one, and see how well the clock does there, or send
+the file. See `recording` for what a file has. Status 2 and a sentence where a recording cannot be judged.
 
     make bench NAME=clock-replay FILE="RECORDING ..." ARGS="--json FILE"
 """
@@ -47,7 +47,8 @@ def main() -> int:
     document = Document("clock-replay", arguments)
     rows, found = [], []
     print(
-        f"{'file':<28} {'tool':<16} {'of':<7} {'p50':>8} {'p99':>8} {'max':>8} {'bias':>8} {'dev.':>8} {'bound':>8} within windows silent truth"
+        f"{'file':<28} {'tool':<16} {'of':<7} {'p50':>8} {'p99':>8} {'max':>8} {'bias':>8} {'dev.':>8} {'bound':>8} "
+        "within windows silent truth"
     )
     for file in arguments.files:
         try:
@@ -63,7 +64,8 @@ def main() -> int:
             shown = " ".join(f"{'-' if figure is None else f'{figure:.0f}':>8}" for figure in figures)
             within = "-" if each.within_bound is None else f"{each.within_bound:.1%}"
             print(
-                f"{each.file:<28} {each.tool:<16} {each.of:<7} {shown} {within:>6} {each.windows:>7} {each.silent:>6} {each.truth or 'not known'}",
+                f"{each.file:<28} {each.tool:<16} {each.of:<7} {shown} {within:>6} {each.windows:>7} {each.silent:>6} "
+                f"{each.truth or 'not known'}",
                 flush=True,
             )
     if arguments.json:

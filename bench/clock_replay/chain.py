@@ -1,4 +1,7 @@
-"""Foliot's own code at work on a recording: the probe's window of stamps, then sync, whose word on the clocks goes back to the probe."""
+"""Foliot's own code at work on a recording: the probe's window of stamps, then sync.
+
+Sync's word on the clocks goes back to the probe.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Recorded stamps of two clocks, a and b: both stamps of each probe, and the truth where it is known.
 
-An npz file has the arrays `ab_tx`, `ab_rx`, `ba_tx` and `ba_rx`: whole nanoseconds, `tx` by the sender's clock and `rx` by the receiver's. The truth is b's clock less a's:
-`offset_ns`, one value, or several with the times by a's clock that they are of (`offset_at_ns`).
+An npz file has the arrays `ab_tx`, `ab_rx`, `ba_tx` and `ba_rx`: whole nanoseconds, `tx` by the sender's clock and `rx`
+by the receiver's. The truth is b's clock less a's: `offset_ns`, one value, or several with the times by a's clock that
+they are of (`offset_at_ns`).
 """
 
 from __future__ import annotations

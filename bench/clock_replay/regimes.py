@@ -1,7 +1,10 @@
-"""Simulated recordings of two clocks, whose truth is known: NICs' and kernels' stamps, quick and slow, with queues of heavy tails and processors that sleep.
+"""Simulated recordings of two clocks, whose truth is known.
+
+Stamps are NICs' and kernels', quick and slow, with queues of heavy tails and processors that sleep.
 
 Kernels' stamps may be in coarse ticks, bursts may come together (incast), and a NIC may be longer one way.
-Queues are exact: bursts arrive by chance, each is served at the link's rate, and a probe waits for what stands there when it comes (Lindley, 1952).
+Queues are exact: bursts arrive by chance, each is served at the link's rate, and a probe waits for what stands there
+when it comes (Lindley, 1952).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ _STEP_NS = 100 * _MS
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machines at both ends take from one stamp of a probe to the other, beside the wire: a gamma distribution."""
+    """The time of both ends' machines from one stamp of a probe to the other, beside the wire: a gamma distribution."""
 
     shape: float
     """1: many probes at the floor. 2 and more: few, as where each of several steps is now and then slow."""
@@ -73,7 +76,8 @@ class Regime(msgspec.Struct, frozen=True, kw_only=True):
     outlier_share: float = 0.0
     """Of transmit stamps, wrong by up to 100 ns."""
     map_ns: float = 0.0
-    """Of a reading of CLOCK_REALTIME against CLOCK_MONOTONIC_RAW, standard deviation; between two readings stamps are off in a straight line."""
+    """Of a reading of CLOCK_REALTIME against CLOCK_MONOTONIC_RAW, standard deviation; between two readings stamps are
+    off in a straight line."""
     forth: Load = Load()
     back: Load = Load()
     longer_ns: float = 0.0
@@ -93,9 +97,11 @@ _QUICK = {"kind": "kernel", "noise_ns": 10.0, "map_ns": 5.0, "work": (Work(shape
 _SLOW = {"kind": "kernel", "noise_ns": 20.0, "map_ns": 25.0, "work": (Work(shape=2.2, mean_ns=1_800.0),) * 2}
 _ASYMMETRIC = {**_NIC, "longer_ns": 300.0}
 _SETTLED = {"pairs_hz": 3.125}
-"""The pace of a stream of a quiet network (`mesh_least_hz` of the probe). Those of the other regimes are of several loaded streams."""
+"""The pace of a stream of a quiet network (`mesh_least_hz` of the probe). Those of the other regimes are of
+several loaded streams."""
 _ARM_TICK, _HYPER_V_TICK = {"resolution_ns": 40}, {"resolution_ns": 100}
-"""Of a counter of 25 MHz, as Arm's generic timer may have (1 to 50 MHz, by Arm's guide), and of Hyper-V's reference time (its functional specification)."""
+"""Of a counter of 25 MHz, as Arm's generic timer may have (1 to 50 MHz, by Arm's guide), and of Hyper-V's reference
+time (its functional specification)."""
 _STEADY = Crystal(wander_ppb=0.1, swing_ppb=0.0)
 REGIMES = tuple(
     msgspec.convert({**base, "name": name, **more}, Regime)
@@ -114,16 +120,19 @@ REGIMES = tuple(
         ("quick kernel, ticks of 40 ns", _QUICK, _ARM_TICK),
         ("quick kernel, asleep", _QUICK, {"asleep": 0.9}),
         ("quick kernel, 1 Gb/s 60 %", _QUICK, {"forth": Load(share=0.6, gbps=1.0), "back": Load(share=0.6, gbps=1.0)}),
-        ("quick kernel, 1 Gb/s Pareto", _QUICK, {"forth": Load(share=0.6, gbps=1.0, pareto=1.5), "back": Load(share=0.6, gbps=1.0, pareto=1.5)}),
+        ("quick kernel, 1 Gb/s Pareto", _QUICK,
+         {"forth": Load(share=0.6, gbps=1.0, pareto=1.5), "back": Load(share=0.6, gbps=1.0, pareto=1.5)}),
         ("quick kernel, 1 Gb/s incast", _QUICK, {"forth": Load(share=0.6, gbps=1.0, incast=32)}),
         ("quick kernel, 80 % one way", _QUICK, {"forth": Load(share=0.8, gbps=1.0)}),
         ("slow kernel, idle", _SLOW, {}),
         ("slow kernel, 3.125 a second", _SLOW, _SETTLED),
         ("slow kernel, ticks of 100 ns", _SLOW, _HYPER_V_TICK),
-        ("slow kernel, one clock", _SLOW, {"crystal": Crystal(drift_ppb=0.0, wander_ppb=0.0, swing_ppb=0.0), "map_ns": 0.0}),
+        ("slow kernel, one clock", _SLOW,
+         {"crystal": Crystal(drift_ppb=0.0, wander_ppb=0.0, swing_ppb=0.0), "map_ns": 0.0}),
         ("slow kernel, exact map", _SLOW, {"map_ns": 0.0}),
         ("slow kernel, steady clocks", _SLOW, {"crystal": _STEADY}),
-        ("slow kernel, second is quick", _SLOW, {"work": (Work(shape=2.2, mean_ns=1_800.0), Work(shape=5.0, mean_ns=340.0))}),
+        ("slow kernel, second is quick", _SLOW,
+         {"work": (Work(shape=2.2, mean_ns=1_800.0), Work(shape=5.0, mean_ns=340.0))}),
         ("slow kernel, asleep", _SLOW, {"asleep": 0.9}),
         ("slow kernel, 1 Gb/s 60 %", _SLOW, {"forth": Load(share=0.6, gbps=1.0), "back": Load(share=0.6, gbps=1.0)}),
         ("slow kernel, 80 % one way", _SLOW, {"forth": Load(share=0.8, gbps=1.0)}),

@@ -42,11 +42,13 @@ class Row(msgspec.Struct, kw_only=True):
     tool: str
     window: int
     of: str
-    """`middle`: of the window; `now`: the middle of the time for which the value is the newest one, over a window later."""
+    """`middle`: of the window; `now`: the middle of the time for which the value is the newest one, over a window
+    later."""
     error_ns: float | None
     """With its sign; null where nobody knows the truth, or the tool says nothing that anybody may believe."""
     bound_ns: float | None
-    """Statistical; null where the tool states none, and of the middle: what is said promises nothing of the time before."""
+    """Statistical; null where the tool states none, and of the middle: what is said promises nothing of the time
+    before."""
     said: bool
     """Whether the tool said anything that somebody may believe."""
 

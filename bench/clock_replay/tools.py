@@ -25,7 +25,10 @@ class Said(NamedTuple):
 
 
 class MinimumFilter:
-    """Half the difference of the least delays of both directions in a window, which counts until the next one's: right for clocks that do not run apart."""
+    """Half the difference of the least delays of both directions in a window, which counts until the next one's.
+
+    It is right for clocks that do not run apart.
+    """
 
     def window(self, window: Window) -> Said:
         """The offset of this window."""
@@ -41,7 +44,10 @@ _RATED = 8
 
 
 class GuidedMinimumFilter:
-    """A minimum filter for clocks that run apart: within a window it is told how they do, so that it is as good as any; from there, a line through its last windows goes on.
+    """A minimum filter for clocks that run apart.
+
+    Within a window it is told how they do, so that it is as good as any. From there, a line through its last windows
+    goes on.
 
     Parameters:
         course: the true offset at times by a's clock.
@@ -79,19 +85,21 @@ _REMEMBERED = 1_000
 _MOST_SAMPLES, _LEAST_SAMPLES = 64, 6
 """`maxsamples`, as it is by default, and the fewest that chrony fits a line to and tests."""
 _RUNS_SIGMAS = 1.64
-"""Fewer changes of sign than by chance (5 %): the line does not fit, and the oldest samples go, as in chrony's regress.c."""
+"""Fewer changes of sign than by chance (5 %): the line does not fit, and the oldest samples go, as in chrony's
+regress.c."""
 
 
 class ChronyModel:
-    """A model of chrony's client as its best known configuration has it (`xleave filter 16 maxdelayquant 0.1`), not chrony itself.
+    """A model of chrony's client in its best known configuration (`xleave filter 16 maxdelayquant 0.1`), not chrony.
 
-    An exchange is a probe and the next one back. Of those whose round trip is among the least tenth, the median of each sixteen is a sample. A line
-    through up to 64 samples, weighed by their round trips, is the offset; the oldest samples go until the residuals' signs change as often as by chance.
+    An exchange is a probe and the next one back. Of those whose round trip is among the least tenth, the median of each
+    sixteen is a sample. A line through up to 64 samples, weighed by their round trips, is the offset; the oldest
+    samples go until the residuals' signs change as often as by chance.
 
     Parameters:
         origin_ns: any time near the first one, by a's clock.
-        course: the true offset at times by a's clock, for clocks that run apart. chrony steers its own, so that no drift passes for a round trip. Here the
-            course takes its place, within each exchange alone.
+        course: the true offset at times by a's clock, for clocks that run apart. chrony steers its own, so that no
+            drift passes for a round trip. Here the course takes its place, within each exchange alone.
     """
 
     def __init__(self, origin_ns: int, course: Callable[[NDArray[np.int64]], Floats] | None = None) -> None:

@@ -289,7 +289,8 @@ def main() -> int:
         errors[str(nics)] |= {"memory_mb": bench.memory_mb}
         for row in more:
             print(
-                f"{row.nics:>8} {row.pairs:>8} {row.shards:>6}  {row.stage:<22} {row.cpu_s_per_window:>13.3f} {row.bytes_per_window / 1e6:>10.2f}",
+                f"{row.nics:>8} {row.pairs:>8} {row.shards:>6}  {row.stage:<22} {row.cpu_s_per_window:>13.3f} "
+                f"{row.bytes_per_window / 1e6:>10.2f}",
                 flush=True,
             )
         print(f"{nics:>8} in the end: {errors[str(nics)]}", flush=True)

@@ -157,7 +157,8 @@ def _tell(taken: Taken) -> None:
     done = min(len(each) for each in ran.steps.values())
     seen = [(fault.id, ms(fault.injected_ns, fault.moved_ns), fault.restored_ns is not None) for fault in ran.faults]
     sys.stderr.write(
-        f"{taken.rep} {taken.tool:<10} {taken.variant:<32} {done} steps, {account.total_s(ran.steps, done)} s, idle {ran.idle_cpu:.0%}, {seen} {ran.failed}\n"
+        f"{taken.rep} {taken.tool:<10} {taken.variant:<32} {done} steps, {account.total_s(ran.steps, done)} s, idle "
+        f"{ran.idle_cpu:.0%}, {seen} {ran.failed}\n"
     )
 
 

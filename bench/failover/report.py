@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 CALM = "no failure"
 _TOGETHER_NS = 1_000_000_000
-_COLUMNS = ("detect_ms", "move_ms", "gap_ms", "restore_s", "total_s", "lost_steps", "step_ms", "worst_step_ms", "lost_s", "explained_s", "excess_s")  # fmt: skip
+_COLUMNS = (
+    "detect_ms", "move_ms", "gap_ms", "restore_s", "total_s", "lost_steps", "step_ms", "worst_step_ms", "lost_s",
+    "explained_s", "excess_s",
+)  # fmt: skip
 
 
 class Taken(NamedTuple):
@@ -77,7 +80,9 @@ def _row(taken: Taken, calm: Mapping[str, Steps], control: Mapping[str, Steps] |
         detect_ms=ms(first.injected_ns, _detected_ns(first, of_links)) if first else None,
         move_ms=ms(first.injected_ns, first.moved_ns) if first else None,
         gap_ms=None if ran.gap_ms is None else round(ran.gap_ms, 1),
-        restore_s=None if not healed_ns or not ends_ns or None in ends_ns else round((max(end or 0 for end in ends_ns) - healed_ns) * 1e-9, 2),
+        restore_s=None
+        if not healed_ns or not ends_ns or None in ends_ns
+        else round((max(end or 0 for end in ends_ns) - healed_ns) * 1e-9, 2),
         total_s=_round(total_s), steps=done, lost_steps=taken.asked - done,
         loss_equal=None if is_calm else account.same_losses(ran.steps, calm), failed=ran.failed,
         step_ms=round(float(np.median(taken_ms)), 1) if len(taken_ms) else None,

@@ -105,7 +105,8 @@ class Runner:
             fabric=self._lab.plan, injections=done, seen=seen,
             events=[each for each in self.collector.events if each.at_ns >= began_ns],
             commands=[each for each in self.collector.commands if each.at_ns >= began_ns],
-            flows=(), record=None, job=None, truth=self._lab.truth, lab=self._lab.time, machine=sampler.machine(), end_ns=self._lab.time.now_ns(),
+            flows=(), record=None, job=None, truth=self._lab.truth, lab=self._lab.time, machine=sampler.machine(),
+            end_ns=self._lab.time.now_ns(),
         )  # fmt: skip
         return Ran(
             steps=record.steps,

@@ -1,12 +1,19 @@
 """Doing no harm: disturbances that are no path's fault, the false events and moves under them, and true silences.
 
-    make bench NAME=quiet ARGS="--json FILE"                                                             # all of it, a quarter of an hour
-    make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --holes 500 --json FILE"     # in virtual time alone
-    make bench NAME=quiet ARGS="--where lab --first 50 --trials 50 --silences 0 --json two.json"         # a piece of the lab's part
-    make bench NAME=quiet ARGS="--where lab --speed 0.5 --json half.json"                                # in the lab, on half of the machine
-    make bench NAME=quiet ARGS="--merge one.json two.json --json all.json"                               # pieces put together
-    make bench NAME=quiet ARGS="--where cores --first 53 --trials 1 --silences 0 --only hog-all"         # one trial once more
-    make bench NAME=quiet ARGS="--retell 53 --only hog-all"                                              # its false events, and why
+    # all of it, a quarter of an hour
+    make bench NAME=quiet ARGS="--json FILE"
+    # in virtual time alone
+    make bench NAME=quiet ARGS="--where cores --trials 1000 --silences 1000 --holes 500 --json FILE"
+    # a piece of the lab's part
+    make bench NAME=quiet ARGS="--where lab --first 50 --trials 50 --silences 0 --json two.json"
+    # in the lab, on half of the machine
+    make bench NAME=quiet ARGS="--where lab --speed 0.5 --json half.json"
+    # pieces put together
+    make bench NAME=quiet ARGS="--merge one.json two.json --json all.json"
+    # one trial once more
+    make bench NAME=quiet ARGS="--where cores --first 53 --trials 1 --silences 0 --only hog-all"
+    # its false events, and why
+    make bench NAME=quiet ARGS="--retell 53 --only hog-all"
 
 Its seed and its kind of disturbance determine every trial, so that any can be repeated by itself. In the lab that holds
 as far as a machine repeats itself.
@@ -129,7 +136,8 @@ def _counts(where: str, arguments: argparse.Namespace) -> tuple[int, int]:
 def _part(arguments: argparse.Namespace, taken: Taken) -> dict[str, Any]:
     """The settings of a piece."""
     return {
-        "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "speed": arguments.speed, "kinds": arguments.only, "anyway": arguments.anyway,
+        "where": arguments.where, "first": arguments.first, "hosts": arguments.hosts, "speed": arguments.speed,
+        "kinds": arguments.only, "anyway": arguments.anyway,
         "trials": len(taken.rows), "silences": len(taken.silent), "holes": len(taken.holes),
     }  # fmt: skip
 
@@ -148,14 +156,19 @@ def _finish(taken: Taken, arguments: argparse.Namespace, head: dict[str, Any], p
         _show(table)
     if arguments.json:
         keep(
-            arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table, silences_summary=silent_table,
-            holes_summary=hole_table, silences=msgspec.to_builtins(taken.silent), holes=msgspec.to_builtins(taken.holes),
+            arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table,
+            silences_summary=silent_table,
+            holes_summary=hole_table, silences=msgspec.to_builtins(taken.silent),
+            holes=msgspec.to_builtins(taken.holes),
         )  # fmt: skip
 
 
 def _told(row: Row) -> str:
     words = [
-        f"{row.where}: {row.what} seed {row.seed} ({row.detail}): {row.events_false} events, {row.commands_false} commands"
+        (
+            f"{row.where}: {row.what} seed {row.seed} ({row.detail}): {row.events_false} events, "
+            f"{row.commands_false} commands"
+        )
     ]
     if isinstance(row, SilenceRow):
         words.append(f"{row.fault} found after {row.detect_ms} ms, left after {row.moved_ms} ms")

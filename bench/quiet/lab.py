@@ -187,7 +187,8 @@ class Trials:
         return {
             "what": course.what, "where": "lab", "seed": course.seed, "idle_cpu": round(course.idle, 3),
             "events_false": len(found.stray_events), "commands_false": len(false), "moves_false": moves,
-            "detail": "; ".join(timed.words for timed in course.actions), "told": tuple(map(_told, found.stray_events[:_TOLD])),
+            "detail": "; ".join(timed.words for timed in course.actions),
+            "told": tuple(map(_told, found.stray_events[:_TOLD])),
         }  # fmt: skip
 
     def _in_force(self) -> dict[str, tuple[Any, ...]]:

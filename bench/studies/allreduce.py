@@ -95,7 +95,8 @@ def main() -> int:
     for row in rows:
         share = row.busbw_mb_s / links_mb_s
         print(
-            f"{row.bytes:>11,} {row.count:>6} {row.time_ms:>10.3f} {row.algbw_mb_s:>11.2f} {row.busbw_mb_s:>11.2f} {share:>9.0%} {row.wrong:>6}"
+            f"{row.bytes:>11,} {row.count:>6} {row.time_ms:>10.3f} {row.algbw_mb_s:>11.2f} {row.busbw_mb_s:>11.2f} "
+            f"{share:>9.0%} {row.wrong:>6}"
         )
     print(
         f"{arguments.hosts} ranks on {arguments.rails} rails, {links_mb_s:g} MB/s out of each host; machine: {machine}"

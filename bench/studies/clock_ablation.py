@@ -112,11 +112,14 @@ def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.
 WHOLE = Tool()
 TOOLS = (
     WHOLE,
-    Tool("foliot, minimum filter", None, {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned}),
-    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0), {"foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0}),
+    Tool("foliot, minimum filter", None,
+         {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned}),
+    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0),
+         {"foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0}),
     Tool("foliot, no coded pairs", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs.sift": _none_pure}),
     Tool("foliot, no network effect", None, {"foliot_sync.core.solve.window_solution.solve": _tree}),
-    Tool("foliot, no window filter", None, {"foliot_sync.core.track.kalman.update": _forgetful, "foliot_sync.core.track.kalman.tamed": _as_it_is}),
+    Tool("foliot, no window filter", None,
+         {"foliot_sync.core.track.kalman.update": _forgetful, "foliot_sync.core.track.kalman.tamed": _as_it_is}),
     Tool("foliot, no direction", None, {"foliot_sync.core.fit.pair_estimate.share": _evenly}),
     Tool("foliot, no lateness", None, {"foliot_sync.core.fit.pair_estimate._lateness": _even}),
     Tool("foliot, no remembered floor", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.learn": _learns_nothing}),

@@ -1,8 +1,9 @@
-"""The least error that the clock can have in each regime of kernels' stamps: a bound for whatever is done with the same stamps.
+"""The least error that the clock can have in each regime of kernels' stamps: a bound for any use of the same stamps.
 
-It belongs to the best linear estimator that knows what no estimator is told: how delays are spread, and how restless the clocks are. In a window, that one
-weighs the ten lowest points of each direction, as many as a probe keeps, by their true covariances (Gauss and Markov; Lloyd, Biometrika 39, 1952).
-Over windows, it is the Gaussian process that the simulated clocks are. It has no bias. A minimum filter has the same stamps, and its share of error is left.
+It belongs to the best linear estimator that knows what no estimator is told: how delays are spread, and how restless
+the clocks are. In a window, that one weighs the ten lowest points of each direction, as many as a probe keeps, by their
+true covariances (Gauss and Markov; Lloyd, Biometrika 39, 1952). Over windows, it is the Gaussian process that the
+simulated clocks are. It has no bias. A minimum filter has the same stamps, and its share of error is left.
 
     make bench NAME=clock-bound ARGS="--json FILE"
 """
@@ -87,7 +88,7 @@ def _seen(recording: Recording) -> _Seen:
 
 
 def window_variance(lowest: Floats) -> float:
-    """The variance of the best linear offset from one window, of windows' lowest residuals (axes window, direction, rank)."""
+    """The variance of one window's best linear offset, of windows' lowest residuals (axes window, direction, rank)."""
     best: list[Floats] = []
     for direction in (0, 1):
         points = lowest[:, direction]
@@ -97,7 +98,9 @@ def window_variance(lowest: Floats) -> float:
 
 
 def deviations(crystal: Crystal, variance: float, count: int, settle: int, ahead_s: float) -> Floats:
-    """The deviations of two clocks' offset in a window's middle and so long after it, by all windows up to that one, in the mean of windows.
+    """The deviations of two clocks' offset in a window's middle and `ahead_s` after it, in the mean of windows.
+
+    Each is by all windows up to that one.
 
     Parameters:
         crystal: of either clock.

@@ -1,7 +1,10 @@
-"""The error that the order of sending makes: the first packet of a tick takes longer, and two nodes may send in unlike orders.
+"""The error that the order of sending makes.
 
-Two nodes on one clock send in ticks (`foliot_lab.simulate.clocks.ticks`), and their stamps are replayed as recorded ones are. Before and after: sockets in
-the order of their numbers or from any one on, and of a pure pair always the slower probe or, where the first is slower as a rule, the second.
+The first packet of a tick takes longer, and two nodes may send in unlike orders.
+
+Two nodes on one clock send in ticks (`foliot_lab.simulate.clocks.ticks`), and their stamps are replayed as recorded ones
+are. Before and after: sockets in the order of their numbers or from any one on, and the slower probe of each pure pair,
+as for stamps of NICs, or all probes.
 
     make bench NAME=clock-order ARGS="--json FILE"
 """
@@ -23,6 +26,7 @@ from bench.clock_sim import Tool
 from bench.document import Document
 from bench.studies.clock_regimes import Cell, cells, verdicts
 from foliot_lab.simulate.clocks.ticks import QUICK, SLOW, Probed, stamps
+from foliot_probe.core.packet import KINDS
 from foliot_probe.core.rate.send_order import send_order
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ SENDERS = {
 }
 """The streams of both nodes. The first of each list is the one between them, on the first socket or on the second."""
 MACHINES = {"slow": SLOW, "quick": QUICK}
-SLOWER = "foliot, slower of a pair"
+SIEVED = "foliot, pure pairs"
 
 
 def _by_number(
@@ -49,13 +53,8 @@ def _by_number(
     return send_order(probes, place, due, random)[0], 0
 
 
-def _never(row: NDArray[np.intp], *_: object) -> NDArray[np.int64]:
-    """No stream's firsts are known to be slower."""
-    return np.zeros(len(row), np.int64)
-
-
 ORDERS = {"by number": _by_number, "from any": send_order}
-TOOLS = (Tool(), Tool(SLOWER, None, {"foliot_probe.core.measure.coded_pairs._usual": _never}))
+TOOLS = (Tool(), Tool(SIEVED, None, {"foliot_probe.core.measure.stamp_window._SIEVED": np.ones(len(KINDS), np.bool_)}))
 
 
 def judged(machine: str, senders: str, order: str, arguments: argparse.Namespace) -> list[Cell]:
@@ -67,7 +66,7 @@ def judged(machine: str, senders: str, order: str, arguments: argparse.Namespace
             ends = [Direction(*stamps(each, MACHINES[machine], arguments.seconds, random)) for each in SENDERS[senders]]
         recording = Recording(senders, ends[0], ends[1], constant("simulated", 0.0))
         found += replay(recording, _WINDOW_NS, "kernel", arguments.settle, TOOLS)
-    wanted = {MINIMUM, FOLIOT, SLOWER}
+    wanted = {MINIMUM, FOLIOT, SIEVED}
     return cells(f"{machine}, {senders}, sockets {order}", [row for row in found if row.tool in wanted])
 
 
@@ -82,16 +81,14 @@ def main() -> int:
     )
     arguments = made.parse_args()
     document = Document("clock-order", arguments)
-    print(
-        "bias, and mean of the error without its sign, in ns: minimum filter; Foliot with the slower probe of each pair; Foliot"
-    )
+    print("bias, and mean of the error without its sign, in ns: minimum filter; Foliot with pure pairs alone; Foliot")
     every: list[Cell] = []
     for machine in MACHINES:
         for senders in SENDERS:
             for order in ORDERS:
                 found = judged(machine, senders, order, arguments)
                 by_tool = {cell.tool: cell for cell in found if cell.of == NOW}
-                shown = [f"{by_tool[tool].bias_ns} / {by_tool[tool].mean_ns}" for tool in (MINIMUM, SLOWER, FOLIOT)]
+                shown = [f"{by_tool[tool].bias_ns} / {by_tool[tool].mean_ns}" for tool in (MINIMUM, SIEVED, FOLIOT)]
                 print(f"{found[0].regime:<48}" + "".join(f"{each:>16}" for each in shown), flush=True)
                 every += found
     reached = verdicts(every)

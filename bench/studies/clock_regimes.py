@@ -1,8 +1,9 @@
-"""The clock's chain where its stamps are good and bad: NICs' and kernels', quick machines and slow ones, with and without queues.
+"""The clock's chain on good and bad stamps: NICs' and kernels', quick machines and slow ones, with queues and without.
 
-Simulated recordings of two clocks (`bench.clock_replay.regimes`), whose truth is known, are replayed as recorded ones are. A minimum filter and a model of chrony have the
-same stamps. An exchange of chrony's is a probe and the next one back, since nobody answers a probe here. With --variants, parts of the chain are what they were before noise was measured, one at
-a time, so that each one's share shows. Files of recordings may be given too.
+Simulated recordings of two clocks (`bench.clock_replay.regimes`), whose truth is known, are replayed as recorded ones
+are. A minimum filter and a model of chrony have the same stamps. An exchange of chrony's is a probe and the next one
+back, since nobody answers a probe here. With --variants, parts of the chain are what they were before noise was
+measured, one at a time, so that each one's share shows. Files of recordings may be given too.
 
     make bench NAME=clock-regimes ARGS="--json FILE"
 """
@@ -24,6 +25,7 @@ from bench.clock_replay.rows import CHRONY, FOLIOT, MIDDLE, MINIMUM, NOW, replay
 from bench.clock_sim import Tool
 from bench.document import Document
 from bench.studies.clock_ablation import TOOLS as PARTS
+from foliot_probe.core.packet import KINDS
 from foliot_sync.settings import SyncSettings
 
 if TYPE_CHECKING:
@@ -43,12 +45,8 @@ if TYPE_CHECKING:
 
 _WINDOW_NS = 2_000_000_000
 _NEVER_WORSE, _WHERE_ANYTHING_QUEUES, _BOUND_TIMES = 1.1, 0.5, 4.0
-"""Goals: the most that the error may be as a share of a minimum filter's, everywhere and under load, and the bound as a multiple of the p99."""
-
-
-def _all_apart(_coded: object, row: NDArray[np.intp], *_: object) -> NDArray[np.bool_]:
-    """Pairs within the tolerance are taken to be pure, however the others spread."""
-    return np.ones(len(row), np.bool_)
+"""Goals: the most that the error may be as a share of a minimum filter's, everywhere and under load, and the bound as a
+multiple of the p99."""
 
 
 def _as_seen(first: Floats, second: Floats, _usual: Floats) -> tuple[Floats, Floats]:
@@ -77,14 +75,15 @@ def _assumed(_floors: DelayFloors, rows: NDArray[np.int64]) -> Floats:
 
 
 VARIANTS = (
-    Tool("foliot, pairs always", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs._stand_apart": _all_apart}),
+    Tool("foliot, pairs always", None, {"foliot_probe.core.measure.stamp_window._SIEVED": np.ones(len(KINDS), np.bool_)}),
     Tool("foliot, direction as seen", None, {"foliot_sync.core.fit.pair_estimate.credible": _as_seen}),
     Tool("foliot, least point alone", None, {"foliot_sync.core.fit.delay_tails.DelayTails.lift": _unlifted}),
     Tool("foliot, direction forgotten", None, {"foliot_sync.core.fit.delay_tails.DelayTails.apart": _unknown}),
     Tool("foliot, drifts as stated", None, {"foliot_sync.core.track.kalman._OVERSTATED": np.inf}),
     Tool("foliot, noise assumed", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.noise_ns": _assumed}),
     Tool("foliot, nothing learnt", None, {"foliot_sync.core.track.kalman.learnt": _learns_nothing}),
-    *(part for part in PARTS if part.name in {"foliot, minimum filter", "foliot, no direction", "foliot, no remembered floor"}),
+    *(part for part in PARTS
+      if part.name in {"foliot, minimum filter", "foliot, no direction", "foliot, no remembered floor"}),
 )  # fmt: skip
 
 
@@ -146,7 +145,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 def verdicts(every: Sequence[Cell]) -> list[Verdict]:
-    """Foliot against its goals, by the mean and by the p99: of each the regime or recording that is furthest from it."""
+    """Foliot against its goals, by the mean and the p99: of each the regime or recording that is furthest from it."""
     queued = {each.name: each.kind for each in REGIMES if each.forth.share or each.back.share}
     others = {(cell.regime, cell.of): cell for cell in every if cell.tool == MINIMUM}
     found: list[Verdict] = []
@@ -233,7 +232,8 @@ def main() -> int:
         *((each.name, NOW) for each in variants),
     ]
     print(
-        "mean / p99 of the error in ns; middle: of the window, which for clocks that run apart flatters the minimum filter; now: of the value used a window later"
+        "mean / p99 of the error in ns; middle: of the window, which for clocks that run apart flatters the minimum "
+        "filter; now: of the value used a window later"
     )
     print(f"{'regime':<30}" + "".join(f"{f'{tool}, {of}'.removeprefix('foliot, ')[:19]:>20}" for tool, of in tools))
     every: list[Cell] = []

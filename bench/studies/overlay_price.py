@@ -169,7 +169,9 @@ def _row(mtu: int, segments: Segments, over: Over, taken: Sequence[_Turn], nic: 
         mbps=round(statistics.median(mbps)), mbps_least=round(min(mbps)), mbps_most=round(max(mbps)),
         cpu_s_per_gb=round(statistics.median(turn.cpu_s_per_gb for turn in taken), 3),
         against_nic=round(statistics.median(a.mbps / b.mbps for a, b in zip(taken, nic, strict=True)), 3),
-        cpu_against_nic=round(statistics.median(a.cpu_s_per_gb / b.cpu_s_per_gb for a, b in zip(taken, nic, strict=True)), 3),
+        cpu_against_nic=round(
+            statistics.median(a.cpu_s_per_gb / b.cpu_s_per_gb for a, b in zip(taken, nic, strict=True)), 3
+        ),
     )  # fmt: skip
 
 
@@ -194,11 +196,13 @@ def main() -> int:
         some, idle = asyncio.run(measure(mtu, arguments))
         rows += some
     print(
-        f"{'MTU':>5} {'segments':<9} {'over':<8} {'Mb/s':>6} {'least':>6} {'most':>6} {'CPU s/GB':>9} {'of NIC':>7} {'CPU':>6}"
+        f"{'MTU':>5} {'segments':<9} {'over':<8} {'Mb/s':>6} {'least':>6} {'most':>6} {'CPU s/GB':>9} {'of NIC':>7} "
+        f"{'CPU':>6}"
     )
     for row in rows:
         print(
-            f"{row.mtu:>5} {row.segments:<9} {row.over:<8} {row.mbps:>6.0f} {row.mbps_least:>6.0f} {row.mbps_most:>6.0f}"
+            f"{row.mtu:>5} {row.segments:<9} {row.over:<8} {row.mbps:>6.0f} {row.mbps_least:>6.0f} "
+            f"{row.mbps_most:>6.0f}"
             f" {row.cpu_s_per_gb:>9.3f} {row.against_nic:>7.3f} {row.cpu_against_nic:>6.3f}"
         )
     for each in idle:

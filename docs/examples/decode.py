@@ -1,4 +1,7 @@
-"""One message of Foliot's from standard input, as JSON; needs msgspec alone: ``nats sub ... --translate 'python3 decode.py'``."""
+"""One message of Foliot's from standard input, as JSON; needs msgspec alone.
+
+As in ``nats sub ... --translate 'python3 decode.py'``.
+"""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""The NICs of the fleet by gRPC, with no generated code: ``pip install grpcio grpcio-reflection``, ``python nodes_grpc.py 127.0.0.1:8471``."""
+"""The NICs of the fleet by gRPC, with no generated code.
+
+``pip install grpcio grpcio-reflection``, ``python nodes_grpc.py 127.0.0.1:8471``.
+"""
 
 import sys
 

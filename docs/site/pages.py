@@ -2,8 +2,8 @@
 
     python docs/site/pages.py run/docs
 
-The documents stay as GitHub shows them. Here their links get the places that the pages have in the site, and files outside of `docs/` that a document
-links to are laid beside the pages.
+The documents stay as GitHub shows them. Here their links get the places that the pages have in the site, and files
+outside of `docs/` that a document links to are laid beside the pages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-TOP: Final = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "ROADMAP.md": "roadmap.md"}  # fmt: skip
+TOP: Final = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "ROADMAP.md": "roadmap.md",
+}
 """Documents at the top of the repository, and their places in the site."""
 MERMAID = ROOT / "services/gateway/web/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js"
 """Draws the pictures in the reader's browser. npm installs it, so that nobody has to fetch it to read."""

@@ -64,7 +64,8 @@ _WIDTH = "100"
 """Columns of the commands' help."""
 _METHODS = ("get", "post", "put", "delete")
 _MESSAGE, _ENUM, _SERVICE, _MEMBER = 4, 5, 6, 2
-"""Field numbers of descriptor.proto, of which the paths of comments are made; fields, values and methods have the same."""
+"""Field numbers of descriptor.proto, of which the paths of comments are made; fields, values and methods have the
+same."""
 
 
 def settings() -> str:
@@ -109,7 +110,10 @@ def messages(document: Schema) -> str:
     parts += ["## Subjects", "| subject | message | what it carries | who |", "|---|---|---|---|"]
     parts[-2:] = ["\n".join([*parts[-2:], *(_channel(document, name) for name in document["channels"])])]
     jetstream = document["x-jetstream"]
-    streams = [f"| `{each['name']}` | {', '.join(f'`{subject}`' for subject in each['subjects'])} | {each['keep_days']} |" for each in jetstream["streams"]]  # fmt: skip
+    streams = [
+        f"| `{each['name']}` | {', '.join(f'`{subject}`' for subject in each['subjects'])} | {each['keep_days']} |"
+        for each in jetstream["streams"]
+    ]
     parts += [
         "## Streams",
         "\n".join(["| stream | subjects | days |", "|---|---|---|", *streams]),

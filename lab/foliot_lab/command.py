@@ -178,7 +178,8 @@ def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tup
         left = ", ".join(f"{each.fabric.hosts} hosts {max(0.0, now.left_by(each)):.0%}" for each in scenarios)
         print(
             f"the machine is {now.idle_cpu:.0%} idle; with {left} of what it may use would be left:"
-            f" it takes {scenario.fabric.hosts}, the most that leave {COMFORTABLE.left:.0%}, or else the fewest (--hosts overrules)"
+            f" it takes {scenario.fabric.hosts}, the most that leave {COMFORTABLE.left:.0%}, or else the fewest "
+            "(--hosts overrules)"
         )
     return scenario, now
 

@@ -114,7 +114,8 @@ class Loopback:
         errors = self._truth.summary().true_error_ns
         if errors.p50 is not None:
             narrator.say(
-                f"true error of the clocks, each skewed by up to 50 ms and 30 ppm: median {errors.p50:.0f} ns, p99 {errors.p99:.0f} ns"
+                f"true error of the clocks, each skewed by up to 50 ms and 30 ppm: median {errors.p50:.0f} ns, p99 "
+                f"{errors.p99:.0f} ns"
             )
 
 

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 2.0
-"""The time of the witness before a fault. It has to know the former way, and its thread may stand still for a second."""
+"""The time of the witness before a fault. It has to know the former way, and its thread may stand still for a
+second."""
 _LEAD_S = 1.0
 """The time from the beginning of the story to second 0, for the wire's witness before a fault at second 0."""
 _LOOK_S = 0.5
@@ -145,7 +146,8 @@ def processes(lab: Lab, load: Load, group: Group | None) -> dict[str, int]:
 def _say_where(options: Options, out: TextIO) -> None:
     out.write(
         f"\nThe lab goes on until you interrupt it (Ctrl-C). Its page is at {options.address}/, its API at\n"
-        f"{options.address}/api/v1/ (fleet, paths, clocks, events, commands, traces; /metrics; /schema). In another terminal:\n"
+        f"{options.address}/api/v1/ (fleet, paths, clocks, events, commands, traces; /metrics; /schema). In another "
+        "terminal:\n"
         f"  .venv/bin/foliot trace --gateway {options.address} --last\n"
         f"  .venv/bin/foliot lab exec node3 -- ip -br addr\n"
     )

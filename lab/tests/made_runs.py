@@ -151,12 +151,13 @@ def evidence(run, injections, seen, events=(), *, commands=(), kept=None, job=No
     )  # fmt: skip
     return Evidence(
         fabric=plan(run.fabric, 7), injections=injections, seen=seen, events=events, commands=commands,
-        flows=FLOWS if kept else (), record=kept, job=job, truth=truth, lab=LabTime(START), start_ns=START, end_ns=lab_ns(60), armed=armed,
+        flows=FLOWS if kept else (), record=kept, job=job, truth=truth, lab=LabTime(START), start_ns=START,
+        end_ns=lab_ns(60), armed=armed,
         machine=Machine(idle_cpu=0.5, scheduler_lateness_ms=Lateness(p50=0.1, p99=1.0)),
     )  # fmt: skip
 
 
 def judge(run, seen=SEEN, **more):
-    """The verdicts on the first fault and on what nobody explains; the fault is found, unless other events are given."""
+    """The verdicts on the first fault and on what nobody explains; the fault is found unless other events are given."""
     judged = verdicts(report(run, seen, **({"events": [found(run)]} | more)), run, {} if seen is None else {"f1": seen})
     return judged[0], judged[-1]

@@ -23,7 +23,7 @@ def fault(kind, where, since_s, until_s=None, *, edges=()):
 
 
 def dead(one, other, *faults, rails=2, spines=2):
-    """The seconds in which two hosts have no way to each other; node0 and node1 are on one leaf, node2 and node3 on the other."""
+    """Seconds in which two hosts have no way to each other; node0 and node1 share a leaf, node2 and node3 the other."""
     fabric = plan(FabricSpec(hosts=4, rails=rails, leaves=2, spines=spines), 7)
     found = Ways(fabric, faults, END).without(one, other)
     return [(since / SECOND, (until - TRUSTED_NS) / SECOND) for since, until in found]
@@ -51,7 +51,7 @@ def test_a_way_lives_while_one_rail_does():
 
 
 def test_directions_may_take_rails_of_their_own():
-    """Foliot sends each direction its own way, so two NICs that are dead one way leave a way, but the same one twice does not."""
+    """Each direction goes its own way, so two NICs dead one way leave a way, but the same one twice does not."""
     here = fault("drop-one-way", "node3.rail0", 10, 40)
     assert dead("node0", "node3", here, fault("drop-one-way", "node0.rail1", 10, 40)) == []
     assert dead("node0", "node3", here, fault("drop-one-way", "node3.rail1", 10, 40)) == [(10, 40)]

@@ -188,7 +188,8 @@ def test_flows_survive_a_cut_and_show_its_gap(wires):
         wait_until(lambda: flows.record.written_ns > back_ns + 500 * MS)
         for number in range(2):
             gap_ms = flows.record.longest_gap_ms(number, cut_ns, back_ns)
-            # At the least while nothing could pass, but for what was in a queue; at the most between two bytes that are known.
+            # At the least while nothing could pass, but for what was in a queue; at the most between two bytes that are
+            # known.
             assert gap_ms >= (moving_ns - silent_ns) * 1e-6 - 50
             assert gap_ms <= (back_ns - last_ns[number]) * 1e-6 + 50
             assert flows.record.errors(number, begun_ns, lab.now_ns()) == 0

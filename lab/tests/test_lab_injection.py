@@ -26,7 +26,8 @@ from foliot_lab.scenario.spec import FabricSpec, FaultSpec, Scenario
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
 PATIENCE_S = 60.0
 _ON_THE_WAY_S = 0.3
-"""What was sent is at the fault by then: where the kernel is busy, its thread for softirqs takes packets from one device to the next some time later."""
+"""What was sent is at the fault by then: where the kernel is busy, its thread for softirqs takes packets from one
+device to the next some time later."""
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, linux/if.h
 
@@ -67,7 +68,10 @@ def routes(fabric: Fabric) -> dict[str, str]:
 
 
 def changed(fabric: Fabric, before: dict[str, str]) -> dict[str, str]:
-    """Of hosts and routers whose routes are not soon as they were, what changed: the kernel tells of a carrier in its own time."""
+    """What changed, of hosts and routers whose routes are not soon as they were.
+
+    The kernel tells of a carrier in its own time.
+    """
     deadline_s = time.monotonic() + PATIENCE_S
     while (now := routes(fabric)) != before and time.monotonic() < deadline_s:
         time.sleep(0.02)

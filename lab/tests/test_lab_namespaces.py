@@ -182,13 +182,16 @@ def test_a_user_without_rights_gets_them_in_a_user_namespace():
 def test_numpys_threads_do_not_stand_in_the_way_of_a_user_namespace():
     """Only root may have several threads, and an import of numpy starts more on a machine with several processors."""
     needs_user_namespaces()
-    program = "import numpy; from foliot_lab.fabric import capabilities as kernel; kernel.shed_threads(); print(kernel.enter())"
+    program = (
+        "import numpy; from foliot_lab.fabric import capabilities as kernel; "
+        "kernel.shed_threads(); print(kernel.enter())"
+    )
     done = subprocess.run(as_nobody(sys.executable, "-c", program), check=False, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("user namespace\n", "")
 
 
 def test_without_rights_the_reason_and_the_way_out_are_told(monkeypatch):
-    """A kernel that permits neither root's rights nor user namespaces is reported in a sentence, with what would help."""
+    """A kernel that permits neither root's rights nor user namespaces is told in a sentence, with what would help."""
 
     def refuse(flags, what):
         raise PermissionError(1, f"{what}: Operation not permitted")

@@ -16,7 +16,10 @@ MS = 1_000_000
 
 
 class StillTime(LabTime, frozen=True):
-    """Lab time that stands still at a raw time of 0, however long a test takes: lines are held by the event loop's timers alone."""
+    """Lab time that stands still at a raw time of 0, however long a test takes.
+
+    Lines are held by the event loop's timers alone.
+    """
 
     def now_ns(self):
         """Always the same."""
@@ -135,7 +138,8 @@ async def test_what_is_said_of_many_paths_is_one_line_and_an_unknown_kind_is_tol
     """Each by the service that says it: refusals are the remediator's."""
     story = Story()
     for kind, who, state in [
-        ("path", "a.r>b.r#0", "silent"), ("path", "a.r>b.r#1", "silent"), ("refusal", "a.r", "refused"), ("quake", "a", "shaking"),
+        ("path", "a.r>b.r#0", "silent"), ("path", "a.r>b.r#1", "silent"), ("refusal", "a.r", "refused"),
+        ("quake", "a", "shaking"),
         ("quake", "b", "shaking"),
     ]:  # fmt: skip
         event = Event(id=f"{kind}/{who}", kind=kind, who=who, state=state, at_ns=story.reference_ns, since_ns=0)

@@ -60,7 +60,7 @@ def gap(since_s, until_s, flow=0):
     ],
 )
 def test_traffic_has_to_move_within_what_is_promised(kind, moved_s, right):
-    """A lost carrier sooner than silence, and that sooner than a hole for large packets; each at the edge of its promise."""
+    """A lost carrier sooner than silence, that sooner than a hole for large packets; each at its promise's edge."""
     more = "for_s = 30\nbytes = 1400" if kind == "mtu" else "for_s = 30"
     of_fault, _ = judge(scenario(kind=kind, more=more), seen(moved_ns=lab_ns(10 + moved_s)))
     assert of_fault.right is right, of_fault.sentence
@@ -228,7 +228,7 @@ def test_a_link_that_is_back_between_two_dead_ones_has_to_be_used():
 
 @pytest.mark.parametrize(("armed", "kind"), [("off", "link-down"), ("always", "drop")])
 def test_what_nobody_was_there_to_move_is_not_held_against_anybody(armed, kind):
-    """Without the bus nobody commands: of agents that are not armed, and of silence, nothing is promised until it is back."""
+    """Without the bus nobody commands: of unarmed agents, and of silence, nothing is promised until it is back."""
     judged = two_dead_rails(armed, kind)
     assert judged["second"].right, judged["second"].sentence
     assert held(judged["second"], "moved_ms")[1] == 0.0
@@ -237,7 +237,8 @@ def test_what_nobody_was_there_to_move_is_not_held_against_anybody(armed, kind):
 def test_what_is_not_counted_is_said():
     """With the fault by which those who act could not, where the outcome is wrong all the same."""
     run = parse_scenario(
-        '[[fault]]\nid = "f1"\nat_s = 10\nkind = "drop"\nwhere = "node3.rail0"\n[[fault]]\nid = "halt"\nat_s = 9\nkind = "stop"\nwhere = "detector"\nfor_s = 2\n'
+        '[[fault]]\nid = "f1"\nat_s = 10\nkind = "drop"\nwhere = "node3.rail0"\n'
+        '[[fault]]\nid = "halt"\nat_s = 9\nkind = "stop"\nwhere = "detector"\nfor_s = 2\n'
         "[run]\nduration_s = 60\n"
     )
     late = {"f1": seen(moved_ns=lab_ns(33), restored_ns=None, moves=1)}

@@ -166,7 +166,10 @@ def test_a_real_quota_holds_for_all_that_is_started_under_it():
 @pytest.mark.skipif(not may_have_a_quota(), reason="this user may make no cgroup with a CPU quota here")
 def test_what_a_killed_process_left_the_next_one_removes():
     """SIGKILL leaves an empty group."""
-    program = "from foliot_lab.measure.quota import limited; import os, signal\nwith limited(0.5) as group: print(group._folder, flush=True); os.kill(os.getpid(), 9)"
+    program = (
+        "from foliot_lab.measure.quota import limited; import os, signal\n"
+        "with limited(0.5) as group: print(group._folder, flush=True); os.kill(os.getpid(), 9)"
+    )
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     folder = Path(killed.stdout.strip())
     assert folder.exists()

@@ -35,7 +35,8 @@ def test_the_report_has_the_promised_form():
         "scenario",
     ]
     assert list(fault) == [
-        "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns", "moves", "events",
+        "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns",
+        "moves", "events",
         "trace_id", "not_counted", "flows", "train",
     ]  # fmt: skip
     assert fault["commanded_ns"] is fault["train"] is made["train"] is None

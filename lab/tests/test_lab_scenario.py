@@ -168,7 +168,7 @@ def test_impossible_faults_are_refused(keys, line, reason):
 
 
 def test_a_device_that_goes_takes_along_what_was_done_to_it():
-    """So nothing else may be done to that NIC meanwhile, until it has its carrier again, a second after its device; to others it may."""
+    """Nothing else may be done to that NIC until its carrier is back, a second after its device; to others it may."""
     away = fault(kind="reload", where="node1.rail0", for_s=2)
     assert parse_scenario(away).faults[0].lasts_s == 3.0
     for other in (fault(kind="drop", at_s=3.5), fault(kind="mtu", bytes=1000, at_s=3.9), fault(kind="admin-down")):

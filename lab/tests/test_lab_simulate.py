@@ -82,7 +82,7 @@ def test_that_a_hog_makes_steps_late(process):
 
 
 def test_that_an_undisturbed_fleet_is_at_work(lives):
-    """Every path in use and every backup is probed fast by both ends, traffic has its ways, and nobody says that anything is wrong."""
+    """Both ends probe every path in use and every backup fast, traffic has its ways, and nobody reports any trouble."""
     fleet = lives.take(3, synchronised=True)
     before = len(fleet.detector.events)
     fleet.run(2 * SECOND)
@@ -99,7 +99,7 @@ def test_that_a_trial_follows_from_its_seed(lives):
 
 @pytest.mark.parametrize("what", KINDS)
 def test_that_no_disturbance_is_taken_for_a_fault(lives, what):
-    """A whole trial of each, with a seed by which hogs, halted probes and stolen processors make claims that are not true."""
+    """A whole trial of each, with a seed by which hogs, halted probes and stolen processors make untrue claims."""
     row = quiet(lives, SEED, what)
     assert (row.events_false, row.commands_false, row.moves_false, row.told) == (0, 0, 0, ())
     assert bool(row.detail) == (what != "nothing")

@@ -87,7 +87,7 @@ def test_in_a_mesh_all_have_as_many_neighbours():
 
 @pytest.mark.parametrize("load", [0.0, 0.6])
 def test_all_of_the_chain_keeps_its_promises_there(load):
-    """From coded pairs to published states: two NICs agree to a fraction of a microsecond, and each is as good as it says."""
+    """From coded pairs to published states: two NICs agree to a fraction of a microsecond, each as good as it says."""
     random = np.random.default_rng(5)
     clocks, queues = Oscillators(24, Crystal(), random), Queues(Fabric(load=load), 24, random)
     traffic = Traffic(clocks, queues, Probing(neighbours=6, entropies=2), Stamping(), random)

@@ -13,7 +13,7 @@ IN_USE = Probed(0)
 
 
 def bias_ns(ends, machine, *, sift):
-    """The mean over windows of two seconds: half the difference of the least delays of two directions, whose true difference is none."""
+    """Half the difference of two directions' least delays, the mean over windows of two seconds; in truth it is 0."""
     random, coded, least = np.random.default_rng(4), CodedPairs(), []
     directions = [stamps(streams, machine, 60, random) for streams in ends]
     for window in range(30):
@@ -31,12 +31,15 @@ def bias_ns(ends, machine, *, sift):
 
 @pytest.mark.parametrize("machine", [SLOW, QUICK], ids=["slow", "quick"])
 def test_unlike_orders_of_sockets_make_no_bias(machine):
-    """The stream's socket is the first one of one node, and the last one of the other; with sockets in order of their numbers, it is 14 to 19 ns."""
+    """The stream's socket is the first one of one node, and the last one of the other.
+
+    With sockets in order of their numbers, the bias is 14 to 19 ns.
+    """
     first, last = [IN_USE, Probed(1)], [Probed(1), IN_USE]
 
     assert abs(bias_ns((first, last), machine, sift=machine is QUICK)) < 6
 
 
 def test_a_stream_that_is_alone_in_its_tick_has_the_second_of_its_pairs():
-    """The other end has five, of which another one is first as a rule; with the slower one of each pair, the bias is 11 ns."""
+    """The other end has five, of which another is first as a rule; with the slower of each pair, the bias is 11 ns."""
     assert abs(bias_ns(([IN_USE], [IN_USE] * 5), QUICK, sift=True)) < 6

@@ -22,7 +22,7 @@ CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
 
 
 def steps(until_s, *, long_at=None, long_s=0.0, every_s=0.5):
-    """Steps of half a second from second 0 on, but for a long one that begins at `long_at`; the last one ends at `until_s`."""
+    """Steps of half a second from second 0 on, but for a long one from `long_at`; the last one ends at `until_s`."""
     rows, at_s = [], 0.0
     while at_s < until_s:
         took_s = long_s if at_s == long_at else every_s
@@ -35,7 +35,8 @@ def job(rows=None, *, ended=(), spec=None):
     """A job of two ranks, read at second 60."""
     rows = rows if rows is not None else steps(60.0)
     return JobRecord(
-        spec=spec or TrainSpec(), folder="run/lab/train", steps={"node0": rows, "node3": rows}, ended=ended, zero_ns=lab_ns(0),
+        spec=spec or TrainSpec(), folder="run/lab/train", steps={"node0": rows, "node3": rows}, ended=ended,
+        zero_ns=lab_ns(0),
         at_ns=lab_ns(60),
     )  # fmt: skip
 
@@ -121,7 +122,8 @@ def test_the_terminal_tells_the_jobs_steps_and_losses():
     made, conclusion = conclude(report(run, job=job(steps(60.0, long_at=9.5, long_s=3.25))), run, {})
     (line,) = [line for line in lines(made, conclusion) if line.startswith("job:")]
     assert line == (
-        "job: 115 steps of 2 ranks; 500 ms each in the median, 300 ms of it all-reduce; the longest 3250 ms (step 19 of node0, at"
+        "job: 115 steps of 2 ranks; 500 ms each in the median, 300 ms of it all-reduce; the longest 3250 ms (step 19 "
+        "of node0, at"
         " 9.5 s); loss from 2.000 to 0.860"
     )
     made, conclusion = conclude(report(run), run, {})
@@ -140,7 +142,7 @@ def test_a_record_ends_where_its_rank_was_killed(tmp_path):
 
 
 def test_the_language_is_brackets_that_fit():
-    """The same ones for the same seed; what closes is what was opened last, and most kinds follow from the one around."""
+    """The same ones for the same seed; what closes is what was opened last; most kinds follow from the one around."""
     said = Speaker("7/0").sentence(20_000)
     assert said == Speaker("7/0").sentence(20_000)
     assert said != Speaker("7/1").sentence(20_000)

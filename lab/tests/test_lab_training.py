@@ -53,7 +53,8 @@ class Hosts:
 
     def sent(self, place):
         """Bytes out of each of a host's wires, see proc_net(5)."""
-        with inside(place.namespace), open("/proc/thread-self/net/dev") as file:  # noqa: PTH123 - a calling thread's own
+        # A calling thread's own.
+        with inside(place.namespace), open("/proc/thread-self/net/dev") as file:  # noqa: PTH123
             lines = [line.replace(":", " ").split() for line in file if line.lstrip().startswith("fo")]
         return {words[0]: int(words[9]) for words in lines}
 

@@ -87,7 +87,10 @@ def test_flapping_costs_two_moves(moves, restored_s, right):
     ],
 )
 def test_what_has_flapped_is_held_back_as_long_as_the_settings_say(where, services, duration_s, right):
-    """Ten flaps hold a NIC for the half-lives of its damping, minutes by default, and a link for the longest probation, a minute."""
+    """Ten flaps hold a NIC for the half-lives of its damping, and a link for the longest probation.
+
+    The former is minutes by default, the latter a minute.
+    """
     run = scenario(where=where, kind="flap", more=FLAP, services=services, duration_s=duration_s)
     assert judge(run, verdict(moves=1, restored_ns=None), healed_s=29)[0].right is right
 

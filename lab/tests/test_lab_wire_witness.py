@@ -88,7 +88,7 @@ def test_a_loss_long_after_the_injection_is_not_its_doing():
 
 
 def test_a_witness_that_stood_still_around_the_injection_still_sees_the_silence():
-    """Pulses that are sent again only out of the injection's reach, and lost, show a silence that may have begun within it."""
+    """Pulses sent again only out of the injection's reach, and lost, show a silence that may have begun within it."""
     stalled = pulses((11, 0), (200, None), (20, 1))
     stalled.sent_ns[11:] += 60 * MS
     stalled.arrived_ns[211:] += 60 * MS

@@ -1,7 +1,7 @@
 """The contract as an AsyncAPI 3.1 document, for people whose own tools subscribe.
 
-``python -m foliot_schemas.asyncapi GOLDEN`` prints it, with the golden files of that directory as examples; a copy lies in
-``docs/asyncapi.json``.
+``python -m foliot_schemas.asyncapi GOLDEN`` prints it, with the golden files of that directory as examples; a copy lies
+in ``docs/asyncapi.json``.
 """
 
 from __future__ import annotations
@@ -30,17 +30,22 @@ if TYPE_CHECKING:
     from foliot_schemas.subjects import Bucket, Channel
 
 _INFO = """\
-What Foliot's services tell one another on NATS, and anybody who listens. The page subscribe.md beside this document says how, with
+What Foliot's services tell one another on NATS, and anybody who listens. The page subscribe.md beside \
+this document says how, with
 examples that run.
 
-- **Encoding**: every message is one msgpack map. Its key `type` holds the message's name and major version. The schemas here are of
+- **Encoding**: every message is one msgpack map. Its key `type` holds the message's name and major version. \
+The schemas here are of
   the same map as JSON; msgpack's binary values stand there as base64.
 - **Times** are int64 nanoseconds, of the reference clock unless a field says otherwise. Floats are never times.
-- **Names** become tokens of a subject, and keys of a bucket, by one escape: each byte other than `a-z 0-9 -` is `_` and two hex
+- **Names** become tokens of a subject, and keys of a bucket, by one escape: each byte \
+other than `a-z 0-9 -` is `_` and two hex
   digits, so `node3.rail0` is `node3_2erail0`. Inside messages names are plain.
-- **New things come**: fields, event kinds, states, verbs and columns that you do not know are to be left alone. What is here stays: a
+- **New things come**: fields, event kinds, states, verbs and columns that you do not know are to be left alone. \
+What is here stays: a
   change that breaks readers gets a new major version in the `type`, and a new subject root.
-- **Listen only**: what is published below `foliot.v1` moves traffic. None of it is for outsiders to publish, and no bucket is for them
+- **Listen only**: what is published below `foliot.v1` moves traffic. None of it is for outsiders to publish, \
+and no bucket is for them
   to write."""
 
 _TOKENS = {
@@ -141,7 +146,9 @@ _TAGS = {
 _SECURITY = {
     "password": {
         "type": "userPassword",
-        "description": "The user of a role that may listen. A bus on one machine, as `foliot up` starts it, asks for none.",
+        "description": (
+            "The user of a role that may listen. A bus on one machine, as `foliot up` starts it, asks for none."
+        ),
     },
     "certificate": {"type": "X509", "description": "A client certificate, where the bus asks for one."},
 }
@@ -161,7 +168,7 @@ def _server() -> dict[str, Any]:
     }
 
 
-# -- what travels ---------------------------------------------------------------------------------------------------------
+# -- what travels ------------------------------------------------------------------------------------------------------
 
 
 def _key(channel: Channel) -> str:
@@ -192,7 +199,10 @@ def _bucket_channel(bucket: Bucket) -> dict[str, Any]:
         "address": f"$KV.{bucket.name}.{{{bucket.key}}}",
         "title": f"bucket {bucket.name}",
         "summary": first.partition(": bucket")[0].rstrip("."),
-        "description": f"Changes of the bucket `{bucket.name}` as plain messages. A deletion is an empty one with the header `KV-Operation`.",
+        "description": (
+            f"Changes of the bucket `{bucket.name}` as plain messages. "
+            "A deletion is an empty one with the header `KV-Operation`."
+        ),
         "tags": [{"name": "state"}],
         "parameters": {bucket.key: _parameter(bucket.key)},
         "messages": _reference(bucket.message),
@@ -288,14 +298,15 @@ def _columns(message: type[msgspec.Struct]) -> dict[str, Any]:
     }
 
 
-# -- what is kept ---------------------------------------------------------------------------------------------------------
+# -- what is kept ------------------------------------------------------------------------------------------------------
 
 
 def _jetstream() -> dict[str, Any]:
     return {
         "streams": [msgspec.to_builtins(stream) for stream in subjects.STREAMS],
         "consumers": (
-            "Foliot's own durable consumers are named after the services that read: `agent-<node>`, `gateway-*`, `<instance of the remediator>-*`. "
+            "Foliot's own durable consumers are named after the services that read: `agent-<node>`, `gateway-*`, "
+            "`<instance of the remediator>-*`. "
             "Name yours after your tool: whoever shares a durable shares its messages."
         ),
         "buckets": [_bucket(bucket) for bucket in subjects.BUCKETS],

@@ -25,7 +25,10 @@ more."""
 
 
 def same_boot(epoch_ns: int, former_ns: int) -> bool:
-    """Whether a host has run on since an earlier time, by CLOCK_REALTIME minus its local time now and then (0: not known)."""
+    """Whether a host has run on since an earlier time, by CLOCK_REALTIME minus its local time.
+
+    `epoch_ns` is that difference now, `former_ns` then (0: not known).
+    """
     return former_ns != 0 and abs(epoch_ns - former_ns) <= _SAME_BOOT_NS
 
 
@@ -120,7 +123,10 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
         return reference_ns - self.utc_offset_at_s(reference_ns) * _SECOND_NS
 
     def bound_at_ns(self, local_ns: int) -> int:
-        """The statistical bound at a local time: sqrt((bound + growth t)² + (wander t^1.5)²), t seconds from `as_of_ns`."""
+        """The statistical bound at a local time, t seconds from `as_of_ns`.
+
+        It is sqrt((bound + growth t)² + (wander t^1.5)²).
+        """
         return round(min(self._grown_ns(local_ns), FAR_NS))
 
     def hard_bound_at_ns(self, local_ns: int) -> int:

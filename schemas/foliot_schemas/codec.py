@@ -30,7 +30,9 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """The message in these bytes, every value within its bounds. Unknown fields are ignored: a newer sender may know more.
+    """The message in these bytes, every value within its bounds.
+
+    Unknown fields are ignored: a newer sender may know more.
 
     Raises:
         WireError: they are anything else.

@@ -69,7 +69,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
         """Refuses a command that contradicts itself.
 
         Raises:
-            ValueError: its action says another verb, is no plain map, or stands beside an order in the fields of before.
+            ValueError: its action says another verb, is no plain map, or stands beside an order in the fields of
+                before.
         """
         _check(self)
 

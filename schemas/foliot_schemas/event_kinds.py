@@ -149,7 +149,7 @@ def losing(event: Verdict) -> str:
     return f"loses {event.number('loss_share'):.1%} of {what}"
 
 
-# -- Foliot's own ---------------------------------------------------------------------------------------------------------
+# -- Foliot's own ------------------------------------------------------------------------------------------------------
 
 
 def _flap_words(event: Verdict) -> str:
@@ -177,7 +177,8 @@ def _refusal_words(event: Verdict) -> str:
 
 
 FLAP = EventKind(
-    name="flap", concerns="nic", summary="a NIC", span="judge port change", begins_trace=False, is_local=True, words=_flap_words,
+    name="flap", concerns="nic", summary="a NIC", span="judge port change", begins_trace=False, is_local=True,
+    words=_flap_words,
     states=(
         EventState("down", "{who} lost its carrier"),
         EventState("up", "{who} has its carrier back", is_relief=True),

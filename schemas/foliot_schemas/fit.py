@@ -42,7 +42,8 @@ then worth nothing."""
 LONGEST_NS = 3_600_000_000_000
 """The longest time that a batch may have waited in a shard."""
 _LIMITS = {
-    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-MOST_PPB, MOST_PPB), "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
+    "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-MOST_PPB, MOST_PPB),
+    "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
 }  # fmt: skip
 """Limits far beyond real clocks. Arithmetic with values inside them never leaves the range of floats."""
 
@@ -63,8 +64,8 @@ class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tai_offset_s: TaiOffset = 0
     """How far UTC is behind TAI, as the node's kernel has it; 0: it does not know."""
     leap_s: LeapSecond | None = None
-    """The leap second that the node's kernel announces for the end of the UTC day: 1 is inserted, -1 is deleted, 0: there
-    is none; no value: it does not know."""
+    """The leap second that the node's kernel announces for the end of the UTC day: 1 is inserted, -1 is deleted, 0:
+    there is none; no value: it does not know."""
     leap_utc_ns: Time = 0
     """UTC at which that leap second begins: midnight if one is inserted, a second before midnight if one is deleted."""
 

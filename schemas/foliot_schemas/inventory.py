@@ -84,7 +84,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
         """Refuses a record that contradicts itself.
 
         Raises:
-            ValueError: a name or address is none, a rail occurs twice, or a NIC's name is not that of its node and rail.
+            ValueError: a name or address is none, a rail occurs twice, or a NIC's name is not that of its node and
+                rail.
         """
         check_name(self.name)
         for nic in self.nics:

@@ -136,8 +136,8 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
     tai_offset_s: TaiOffset = 0
     """How far UTC is behind TAI, as the node's kernel has it; 0: it does not know."""
     leap_s: LeapSecond | None = None
-    """The leap second that the node's kernel announces for the end of the UTC day: 1 is inserted, -1 is deleted, 0: there
-    is none; no value: it does not know."""
+    """The leap second that the node's kernel announces for the end of the UTC day: 1 is inserted, -1 is deleted, 0:
+    there is none; no value: it does not know."""
     leap_utc_ns: Time = 0
     """UTC at which that leap second begins: midnight if one is inserted, a second before midnight if one is deleted."""
 

@@ -127,7 +127,8 @@ def check_action(action: Mapping[str, Any], verb: str) -> None:
     """Refuses an action that no order of any type can have.
 
     Raises:
-        ValueError: its verb is not the message's, or a value is none that JSON has, too long, too deep, or one of too many.
+        ValueError: its verb is not the message's, or a value is none that JSON has, too long, too deep, or one of too
+            many.
     """
     if action.get(_TAG_FIELD) != verb:
         raise ValueError(f"its verb is {verb}, its action says {str(action.get(_TAG_FIELD))[:64]}")

@@ -13,7 +13,8 @@ clock had run ahead, or it was a message from the future."""
 _WRAP = 1 << 32
 """The kernel counts carriers in 32 bits (``atomic_t`` of struct net_device)."""
 _MOST_BETWEEN = 1 << 16
-"""Carriers lost between two messages at most: a second holds no tenth of them. Further apart, counters did not count."""
+"""Carriers lost between two messages at most: a second holds no tenth of them. Further apart, counters did not
+count."""
 
 
 def is_old(latest: PortState, seen: PortState) -> bool:
@@ -31,12 +32,18 @@ def is_old(latest: PortState, seen: PortState) -> bool:
 
 
 def is_another_device(before: PortState, seen: PortState | PortChange) -> bool:
-    """Whether the device was made again, so that its counters began again. A probe that does not say the index tells nothing of it."""
+    """Whether the device was made again, so that its counters began again.
+
+    A probe that does not say the index tells nothing of it.
+    """
     return bool(before.index and seen.index) and seen.index != before.index
 
 
 def falls_between(before: PortState, seen: PortState | PortChange) -> int:
-    """Carriers lost, an administrator's among them; 0 if the counter does not tell. It may have begun again at 0 after 2 ** 32 - 1."""
+    """Carriers lost, an administrator's among them; 0 if the counter does not tell.
+
+    It may have begun again at 0 after 2 ** 32 - 1.
+    """
     return _rose(before.carrier_down_count, seen.carrier_down_count)
 
 

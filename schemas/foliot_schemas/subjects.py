@@ -87,7 +87,8 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
 STAMPS = Channel(
     name="observation.stamps", tokens=("node",), message=StampBatch, publishers=("probe",), readers=("sync",),
-    summary="Transmit and receive timestamps of both directions of those streams of the clocks' mesh that a node initiates",
+    summary="Transmit and receive timestamps of both directions of those streams of the clocks' mesh "
+    "that a node initiates",
 )  # fmt: skip
 DELAY = Channel(
     name="observation.delay", tokens=("node",), message=DelayBatch, publishers=("probe",),
@@ -95,7 +96,8 @@ DELAY = Channel(
     summary="One-way delay and loss per path and interval; at once when a path falls silent or speaks again",
 )  # fmt: skip
 PORT = Channel(
-    name="observation.port", tokens=("node",), message=PortState, publishers=("probe",), readers=("detector", "remediator", "gateway"),
+    name="observation.port", tokens=("node",), message=PortState, publishers=("probe",),
+    readers=("detector", "remediator", "gateway"),
     summary="Link state at once on change, counters every second",
 )  # fmt: skip
 FLOW = Channel(
@@ -112,7 +114,8 @@ CLOCK = Channel(
 )  # fmt: skip
 FITS = Channel(
     name="fits", tokens=("shard",), message=FitBatch, publishers=("sync",), readers=("sync",),
-    summary="What a shard of sync has made of a window: every pair of clocks that it has fitted, for the one that leads",
+    summary="What a shard of sync has made of a window: every pair of clocks that it has fitted, "
+    "for the one that leads",
 )  # fmt: skip
 EVENT = Channel(
     name="event", tokens=("kind", "who"), message=Event, publishers=("detector", "remediator"),

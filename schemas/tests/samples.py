@@ -59,9 +59,14 @@ SAMPLES = (
         ),
     ),
     FitBatch.of(
-        np.array([(0, 1, 123_456_789_000, 49_999_000, 123.5, 900.0, 12_345.5, 100.0, -8_000.0, 9_000.0, 20.0, 0)], dtype=FitRow),
+        np.array(
+            [(0, 1, 123_456_789_000, 49_999_000, 123.5, 900.0, 12_345.5, 100.0, -8_000.0, 9_000.0, 20.0, 0)],
+            dtype=FitRow,
+        ),
         shard="sync-node1", term=9, window=17, part=0, parts=1, clocks=("node0", "node3"),
-        heard=(HeardNode(node="node0", until_ns=124_000_000_000, since_ns=40_000_000, epoch_ns=_T, utc_error_ns=2_000_000),),
+        heard=(
+            HeardNode(node="node0", until_ns=124_000_000_000, since_ns=40_000_000, epoch_ns=_T, utc_error_ns=2_000_000),
+        ),
     ),
     DelayBatch(
         columns=_without(
@@ -79,8 +84,8 @@ SAMPLES = (
         node="node0", at_ns=_T, paths=("node0.rail0>node3.rail0#2", "node0.rail0>node3.rail0#3"),
     ),
     PortState(
-        node="node3", nic="node3.rail0", at_ns=_T, carrier=False, admin_up=True, carrier_down_count=2, carrier_up_count=2,
-        fault="boot", change=True, counters={"rx_packets": 12, "tx_bytes": 1_200},
+        node="node3", nic="node3.rail0", at_ns=_T, carrier=False, admin_up=True, carrier_down_count=2,
+        carrier_up_count=2, fault="boot", change=True, counters={"rx_packets": 12, "tx_bytes": 1_200},
     ),
     Event(
         id="boot/node3.rail0/carrier-2/down", kind="flap", who="node3.rail0", state="down", at_ns=_T, since_ns=_T,
@@ -111,7 +116,9 @@ SAMPLES = (
     Lease(holder="remediator@host"),
     Claim(node="node3", host="5f0c9a1be2d34477"),
     Rejected(service="sync", subject="foliot.v1.observation.stamps.node0", reason="not a stamps.v1", head=b"\x01\x02"),
-    Notice(node="node3", rail="rail0", state="lost", fault="boot/node3.rail0/carrier-2", sequence=5, at_ns=_T, span="ab"),
+    Notice(
+        node="node3", rail="rail0", state="lost", fault="boot/node3.rail0/carrier-2", sequence=5, at_ns=_T, span="ab"
+    ),
     NoticeSeen(node="node0", sequence=5, moved=True),
     Echo(node="node3", token=77, answer=False),
 )  # fmt: skip

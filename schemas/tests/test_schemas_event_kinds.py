@@ -15,7 +15,8 @@ from foliot_schemas.page_types import typescript
 PAGE = Path(__file__).parents[2] / "services" / "gateway" / "web" / "src" / "event_kinds.ts"
 
 HEAT = EventKind(
-    name="heat", concerns="nic", summary="a NIC", states=(EventState("hot", "{who} is hot"), EventState("cool", "{who} is cool", is_relief=True))
+    name="heat", concerns="nic", summary="a NIC",
+    states=(EventState("hot", "{who} is hot"), EventState("cool", "{who} is cool", is_relief=True))
 )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_a_node_hears_commands_and_paths_of_its_own_alone(role):
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "admin"])
 def test_nobody_is_granted_what_would_send_raw_messages_elsewhere(role):
-    """A direct read's answer goes wherever the request says; and a stream that can be deleted or purged is no record."""
+    """A direct read's answer goes wherever the request says; a stream that can be deleted or purged is no record."""
     allowed = permissions(role, "node3").publish
     forbidden = ("DIRECT.GET", "STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "CONSUMER.DELETE")
     for bucket in BUCKETS:

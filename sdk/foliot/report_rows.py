@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _REGULAR = 8
-"""Least paths of a report to remember. Shorter reports, of silences, are read as fast as looked up, and would displace a longer one."""
+"""Least paths of a report to remember. Shorter reports, of silences, are read as fast as looked up, and would displace
+a longer one."""
 
 
 class ReportRows:

@@ -1,9 +1,10 @@
 """Settings: one TOML file, overridden by environment variables; a wrong value stops the start and names the key.
 
-``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]`` by a TOML value, or else a string.
+``FOLIOT_CONFIG`` names the file. ``FOLIOT_PROBE__IN_USE_HZ=50`` overrides ``in_use_hz`` in ``[probe]`` by a TOML value,
+or else a string.
 
-A section's struct may name the keys of an earlier version, as ``removed: ClassVar[frozenset[str]]``. Of one, a warning says that it has no
-effect, and the service starts.
+A section's struct may name the keys of an earlier version, as ``removed: ClassVar[frozenset[str]]``. Of one, a warning
+says that it has no effect, and the service starts.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """``[health]``: where a service shows that it lives."""
 
     file: str = ""
-    """Touched every second while the service's loop turns and the bus answers; see `foliot.runtime.liveness_file`. Empty: none."""
+    """Touched every second while the service's loop turns and the bus answers; see `foliot.runtime.liveness_file`.
+    Empty: none."""
 
 
 class ClockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,8 +90,8 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     log_level: LogLevel = "info"
     """Logs go to standard error: coloured lines on a terminal, JSON elsewhere."""
     loop_steps: str = ""
-    """A file that counts how long the steps of the service's loop take, see `foliot.runtime.loop_steps`. Empty: none, and only the log tells of
-    long steps."""
+    """A file that counts how long the steps of the service's loop take, see `foliot.runtime.loop_steps`. Empty: none,
+    and only the log tells of long steps."""
 
 
 class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,7 +104,8 @@ class NicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     device: str = ""
     """The NIC's network device. Empty: the device that has the address. See `foliot.node.nic_discovery`."""
     address: str = ""
-    """The NIC's own address in the fabric, or a prefix that it lies in (``10.16.0.0/16``). Empty: the device's only address."""
+    """The NIC's own address in the fabric, or a prefix that it lies in (``10.16.0.0/16``). Empty: the device's only
+    address."""
     clock: str = ""
     """The clock that stamps for it; empty: the host's system clock."""
 
@@ -127,7 +130,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     agent_port: int = 7947
     """UDP port of the agents' datagrams to each other."""
     peers: tuple[str, ...] = ()
-    """Nodes that this one exchanges traffic with, and so probes. Empty: all of the fleet, which may have some hundred nodes then."""
+    """Nodes that this one exchanges traffic with, and so probes. Empty: all of the fleet, which may have some hundred
+    nodes then."""
 
 
 def load(kind: type[Section], section: str) -> Section:

@@ -62,7 +62,8 @@ _now = _Telemetry()
 def start(service: str, clock: Clock, settings: TelemetrySettings, *, node: str = "") -> None:
     """Begins to send this process's spans.
 
-    They go to the gateway (or to another `settings.endpoint`), and also to ``OTEL_EXPORTER_OTLP_ENDPOINT`` if that is set.
+    They go to the gateway (or to another `settings.endpoint`), and also to ``OTEL_EXPORTER_OTLP_ENDPOINT`` if that is
+    set.
     """
     instance = {"service.instance.id": f"{node}/{service}", "host.name": node} if node else {}
     resource = Resource.create({"service.name": service, "service.namespace": "foliot", **instance})
@@ -97,8 +98,8 @@ def span(
     """A span around the work inside. It records exceptions, and they go on.
 
     Parameters:
-        fault: the fault whose trace it belongs to. Within a span of that trace, the new span becomes its child. Else it becomes a
-            child of the fault's root, which another process may see, later, or never.
+        fault: the fault whose trace it belongs to. Within a span of that trace, the new span becomes its child. Else it
+            becomes a child of the fault's root, which another process may see, later, or never.
         root: whether this is the fault's root span.
         start_ns: reference time when the work really began, if before now.
         parent_span: the parent's span id within the fault's trace, in hex, if it came by another way than the bus.

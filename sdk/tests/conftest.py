@@ -18,7 +18,10 @@ def slow_servers(monkeypatch):
 
 @pytest.fixture
 def no_looks(monkeypatch):
-    """A watch hears messages, and looks for lost ones only when a test lets it. Looks and messages at the same time may tell a value twice."""
+    """A watch hears messages, and looks for lost ones only when a test lets it.
+
+    Looks and messages at the same time may tell a value twice.
+    """
     monkeypatch.setattr(missed_changes, "_FIRST_PAUSE_S", 3_600.0)
 
 

@@ -22,11 +22,12 @@ def state(**changes) -> ClockState:
     """A plausible word of sync, of just now."""
     now = local()
     known = {
-        "clock": "node3", "reference": "node0", "offset_ns": 5_000_000_000, "drift_ppb": 1_000.0, "hard_bound_ns": 900, "bound_ns": 100,
-        "growth_ppb": 50.0, "as_of_ns": now, "void_after_ns": now + 600 * SECOND, "status": "synchronised", "window": 7, "neighbours": 3,
+        "clock": "node3", "reference": "node0", "offset_ns": 5_000_000_000, "drift_ppb": 1_000.0, "hard_bound_ns": 900,
+        "bound_ns": 100, "growth_ppb": 50.0, "as_of_ns": now, "void_after_ns": now + 600 * SECOND,
+        "status": "synchronised", "window": 7, "neighbours": 3,
         "surplus_ns": 1.5, "hard_growth_ppb": 1_000.0, "timescale": "tai", "wander_ppb": 20.0,
-        "utc_offset_s": 37, "tai_offset_s": 36, "leap_s": -1, "leap_at_ns": now + SECOND, "utc_offset_error_ns": 800, "utc_disagreement": "offset",
-        "stamp_noise_ns": 25.4, "rate_wander_ppb": 7.25,
+        "utc_offset_s": 37, "tai_offset_s": 36, "leap_s": -1, "leap_at_ns": now + SECOND, "utc_offset_error_ns": 800,
+        "utc_disagreement": "offset", "stamp_noise_ns": 25.4, "rate_wander_ppb": 7.25,
     }  # fmt: skip
     return ClockState(**{**known, **changes})
 

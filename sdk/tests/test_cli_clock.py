@@ -27,8 +27,9 @@ def write(tmp_path, monkeypatch):
     def say(**changes):
         local_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         known = {
-            "clock": "node3", "reference": "node0", "offset_ns": AT - local_ns, "drift_ppb": 1_250.0, "hard_bound_ns": 12_000, "bound_ns": 400,
-            "growth_ppb": 0.0, "as_of_ns": local_ns, "void_after_ns": local_ns + 600 * SECOND, "status": "synchronised", "window": 7,
+            "clock": "node3", "reference": "node0", "offset_ns": AT - local_ns, "drift_ppb": 1_250.0,
+            "hard_bound_ns": 12_000, "bound_ns": 400, "growth_ppb": 0.0, "as_of_ns": local_ns,
+            "void_after_ns": local_ns + 600 * SECOND, "status": "synchronised", "window": 7,
         }  # fmt: skip
         writer.write(ClockState(**{**known, **changes}), local_ns)
 
@@ -104,8 +105,8 @@ def test_a_person_sees_utc_tai_and_the_leap_second(leap_s, at_s, utc, leap):
     """As they are at this common time; an inserted second has the number 60."""
     leap_at_ns = MIDNIGHT + (37 - (leap_s < 0)) * SECOND
     state = ClockState(
-        clock="node3", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=9, bound_ns=9, growth_ppb=0.0, as_of_ns=0, void_after_ns=0,
-        status="synchronised", leap_s=leap_s, leap_at_ns=leap_s and leap_at_ns, **KNOWN,
+        clock="node3", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=9, bound_ns=9, growth_ppb=0.0,
+        as_of_ns=0, void_after_ns=0, status="synchronised", leap_s=leap_s, leap_at_ns=leap_s and leap_at_ns, **KNOWN,
     )  # fmt: skip
 
     assert _utc_lines(state, leap_at_ns + round(at_s * SECOND)) == [

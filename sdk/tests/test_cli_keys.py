@@ -59,7 +59,10 @@ def test_what_is_there_already_is_left(keys, tmp_path):
      "nodes/node3/fleet.key", "nodes/node3/agent.creds", "tools/reader.creds"],
 )  # fmt: skip
 def test_what_is_missing_is_made_with_the_keys_that_are_there(keys, tmp_path, lost):
-    """Be it lost, or never made because the first making was broken off; nothing else changes but the list of what was made."""
+    """Be it lost, or never made because the first making was broken off.
+
+    Nothing else changes but the list of what was made.
+    """
     keys("make", "--host", "nats.example")
     keys("node", "node3")
     before = contents(tmp_path)

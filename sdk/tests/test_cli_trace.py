@@ -265,7 +265,8 @@ def answer_of(target):
     """Status and body of a gateway that knows one trace."""
     address = urlsplit(target)
     if address.path == "/api/v1/events":
-        events = [{"id": EVENT, "who": "node3.rail0", "fault": "f"}, {"id": "older", "who": "node3.rail0", "fault": "g"},
+        events = [{"id": EVENT, "who": "node3.rail0", "fault": "f"},
+                  {"id": "older", "who": "node3.rail0", "fault": "g"},
                   {"id": PATH_EVENT, "who": PATH, "fault": "f"},
                   {"id": "loss/silent", "who": "node1.rail0>node4.rail0#0", "fault": "loss"},
                   {"id": f"{EVENT}/old", "who": "node4.rail0", "fault": "old"},
@@ -306,7 +307,10 @@ def gateway():
     "asked", [EVENT, TRACE, TRACE.upper(), "--last", "node3.rail0", "node3", "node1.rail0>node2.rail0#2", "node2.rail0"]
 )
 def test_an_event_a_trace_id_a_name_and_the_last_lead_to_the_tree(gateway, capsys, asked):
-    """A name stands for the newest event of a fault that is about it. Event ids are percent-encoded on the way; nothing is coloured where nobody looks."""
+    """A name stands for the newest event of a fault that is about it.
+
+    Event ids are percent-encoded on the way; nothing is coloured where nobody looks.
+    """
     assert cli.main(["trace", asked, "--gateway", f"{gateway}/"]) == 0
 
     assert capsys.readouterr().out == GOLDEN
@@ -321,12 +325,18 @@ def test_an_event_a_trace_id_a_name_and_the_last_lead_to_the_tree(gateway, capsy
         ("node2.rail0", f"no event is about node2.rail0 itself; this fault is of {PATH}, which begins or ends there"),
         ("node2", f"no event is about node2 itself; this fault is of {PATH}, which begins or ends there"),
         ("node3.rail0",
-         "newer than this fault is one of node6.rail0>node3.rail0#1, which begins or ends there: foliot trace 'a silent path'"),
-        ("node4.rail0", "newer than this fault is one of node1.rail0>node4.rail0#0, which begins or ends there: foliot trace loss/silent"),
+         ("newer than this fault is one of node6.rail0>node3.rail0#1, which begins or ends there: "
+          "foliot trace 'a silent path'")),
+        ("node4.rail0",
+         ("newer than this fault is one of node1.rail0>node4.rail0#0, which begins or ends there: "
+          "foliot trace loss/silent")),
     ],
 )  # fmt: skip
 def test_a_nics_own_fault_wins_over_that_of_a_path_which_touches_it(gateway, capsys, asked, note):
-    """Of a loss at one NIC, paths end at all others: what is shown of those is said, and so is what is newer. `answer_of` has no trace of the others' faults."""
+    """Of a loss at one NIC, paths end at all others: what is shown of those is said, and so is what is newer.
+
+    `answer_of` has no trace of the others' faults.
+    """
     assert cli.main(["trace", asked, "--gateway", gateway, "--wait", "0"]) == 0
 
     told = capsys.readouterr()
@@ -344,7 +354,10 @@ def test_the_gateway_may_be_named_by_the_environment(gateway, capsys, monkeypatc
 
 @pytest.mark.parametrize("asked", ["x", "rail0", "rack1.node3", "rack1", ""])
 def test_an_unknown_event_is_said_in_the_gateways_words(gateway, capsys, asked):
-    """One line on the error stream with what else there is, and an exit status for scripts; an event of no fault has no trace."""
+    """One line on the error stream with what else there is, and an exit status for scripts.
+
+    An event of no fault has no trace.
+    """
     assert cli.main(["trace", asked, "--gateway", gateway, "--wait", "0"]) == 1
 
     assert capsys.readouterr().err == (

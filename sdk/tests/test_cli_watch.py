@@ -136,7 +136,10 @@ async def test_what_comes_is_told_in_words_until_interrupted(bus, watch):
 
 
 async def test_it_says_where_and_to_what_it_listens(nats_server, bus, watch):
-    """On standard error, once it does: a bus on which nothing happens looks like no hang. Not if it will not wait for more."""
+    """On standard error, once it does: a bus on which nothing happens looks like no hang.
+
+    Not if it will not wait for more.
+    """
     seen = await watch("event.flap.node3.rail0", "inventory")
     where = f"127.0.0.1:{nats_server.port}"
     await seen.said(f"foliot watch: listening at {where} to foliot.v1.event.flap.node3_2erail0, $KV.inventory.>\n")

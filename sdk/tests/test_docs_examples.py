@@ -238,7 +238,9 @@ async def test_the_shell_example_hears_events_catches_up_and_reads_a_key(nats_se
     async def run(*arguments, **more):
         return await asyncio.create_subprocess_exec(
             EXAMPLES / "listen.sh", *arguments, stdout=asyncio.subprocess.PIPE,
-            env=os.environ | {"NATS_URL": nats_server.settings.url, "DECODE": f"{sys.executable} {EXAMPLES / 'decode.py'}"} | more,
+            env=os.environ
+            | {"NATS_URL": nats_server.settings.url, "DECODE": f"{sys.executable} {EXAMPLES / 'decode.py'}"}
+            | more,
         )  # fmt: skip
 
     async def output(process):

@@ -36,7 +36,7 @@ FINITE = st.floats(0, 1e6)
 
 
 def test_nobody_ever_reads_half_a_word(place, writer):
-    """A writer at full speed, and readers at full speed in processes of their own: all numbers of a reading belong together."""
+    """A writer and, in processes of their own, readers at full speed: all numbers of a reading belong together."""
     said = state(void_after_ns=local() + 3_600 * SECOND)
     writer.write(said, local())
     script = (
@@ -44,7 +44,8 @@ def test_nobody_ever_reads_half_a_word(place, writer):
         f"page, seen, until = Page(sys.argv[1]), set(), time.monotonic() + {patience(60)}\n"
         "while len(seen) < 500 and time.monotonic() < until:\n"
         "    told = page.latest()\n"
-        "    ks = {told.offset_ns - 5_000_000_000, told.hard_bound_ns - 900, told.window - 7, int(told.surplus_ns - 1.5)}\n"
+        "    ks = {told.offset_ns - 5_000_000_000, told.hard_bound_ns - 900, told.window - 7, "
+        "int(told.surplus_ns - 1.5)}\n"
         "    assert len(ks) == 1, ks\n"
         "    seen |= ks\n"
         "print(len(seen))\n"
@@ -66,8 +67,8 @@ def test_nobody_ever_reads_half_a_word(place, writer):
 
 
 NOT_ADDED = {
-    "utc_offset_s": 0, "tai_offset_s": 0, "leap_s": 0, "leap_at_ns": 0, "utc_offset_error_ns": -1, "utc_disagreement": "none",
-    "stamp_noise_ns": 0.0, "rate_wander_ppb": 0.0,
+    "utc_offset_s": 0, "tai_offset_s": 0, "leap_s": 0, "leap_at_ns": 0, "utc_offset_error_ns": -1,
+    "utc_disagreement": "none", "stamp_noise_ns": 0.0, "rate_wander_ppb": 0.0,
 }  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def test_what_was_added_to_another_slot_is_not_read(place, writer, reader):
 
 
 def test_an_older_reader_finds_its_slot_as_ever(place, writer):
-    """Its fields and their checksum lie where they lay; only a name of a time scale that it does not know makes it refuse."""
+    """Its fields and their checksum lie where they lay; only an unknown name of a time scale makes it refuse."""
     writer.write(state(timescale="utc"), local())
     slot = SLOTS + SLOT_SIZE * (Page(place).latest().number & 1)
     first = bytes(writer._memory[slot : slot + 1_152])

@@ -27,8 +27,8 @@ FINITE = st.floats(0, 1e6)
 
 
 @given(
-    offset=st.integers(-(2**61), 2**61), drift=st.floats(-1e6, 1e6), bound=st.integers(0, 10**9), growth=FINITE, wander=FINITE,
-    hard=st.integers(0, 10**9), hard_growth=FINITE, age=st.integers(-(10**10), 10**12),
+    offset=st.integers(-(2**61), 2**61), drift=st.floats(-1e6, 1e6), bound=st.integers(0, 10**9), growth=FINITE,
+    wander=FINITE, hard=st.integers(0, 10**9), hard_growth=FINITE, age=st.integers(-(10**10), 10**12),
 )  # fmt: skip
 def test_a_reader_says_what_sync_said(
     tmp_path_factory, *, offset, drift, bound, growth, wander, hard, hard_growth, age
@@ -170,7 +170,10 @@ def test_a_suspended_host_has_no_time_until_it_is_measured_anew(writer, reader, 
 
 
 def test_a_state_that_is_dated_anew_is_no_measurement_of_a_host_that_slept(writer, reader, monkeypatch):
-    """Where the reference or the leader changes, sync states a clock's last measurement as of another time, and it is void when it was."""
+    """Where the reference or the leader changes, sync states a clock's last measurement as of another time.
+
+    It is void when it was.
+    """
     awake_ns = clock_page.slept_ns()
     said = state()
     writer.write(said, local())
@@ -186,7 +189,10 @@ def test_a_state_that_is_dated_anew_is_no_measurement_of_a_host_that_slept(write
 
 
 def test_a_probe_that_starts_again_is_followed(place, reader, monkeypatch):
-    """Its page is another file; what the first left stands until sync speaks, and readers change over in a fraction of a second."""
+    """Its page is another file; what the first left stands until sync speaks.
+
+    Readers change over in a fraction of a second.
+    """
     now_ns = local()
     monkeypatch.setattr(clock_reader, "clock_gettime_ns", lambda _clock: now_ns)
     first = PageWriter(place, "node3")

@@ -20,7 +20,8 @@ def state(**changes) -> ClockState:
     """A plausible word of sync."""
     known = {
         "clock": "node3", "reference": "node0", "offset_ns": 5_000, "drift_ppb": 1_000.0, "hard_bound_ns": 900,
-        "bound_ns": 100, "growth_ppb": 50.0, "as_of_ns": START, "void_after_ns": START + 10**10, "status": "synchronised",
+        "bound_ns": 100, "growth_ppb": 50.0, "as_of_ns": START, "void_after_ns": START + 10**10,
+        "status": "synchronised",
     }  # fmt: skip
     return ClockState(**{**known, **changes})
 
@@ -37,7 +38,7 @@ def test_bounds_grow_with_age_on_both_sides():
 
 
 def test_wander_adds_to_the_bound_as_it_adds_to_the_clock():
-    """With the power of one and a half of the age, and squared before it is added: the one does not know of the other."""
+    """With the power 1.5 of the age, and squared before it is added: the one does not know of the other."""
     restless = state(wander_ppb=400.0)
     assert restless.bound_at_ns(START + 10**9) == round((150**2 + 400**2) ** 0.5)
     assert restless.bound_at_ns(START + 4 * 10**9) == round((300**2 + 3_200**2) ** 0.5)
@@ -127,7 +128,10 @@ def test_a_host_clock_believes_a_sync_that_says_nothing_of_boots():
 @pytest.mark.parametrize("present", ["synchronised", "disrupted"])
 @pytest.mark.parametrize("ran_back", [False, True])
 def test_a_host_clock_takes_no_older_promise_over_a_newer_state(late, present, ran_back):
-    """A leader's of before a step may come after its successor's. That a clock is not to be trusted holds of any, and local time may run back."""
+    """A leader's of before a step may come after its successor's.
+
+    That a clock is not to be trusted holds of any, and local time may run back.
+    """
     clock = HostClock("node3")
     as_of_ns = clock.local_ns() + ran_back * 10**12
     newer = state(status=present, as_of_ns=as_of_ns)
@@ -152,7 +156,10 @@ def test_a_bound_needs_a_state_that_stands(changes, trusted):
 
 
 def test_packet_stamps_become_local_time_with_the_skew():
-    """A stamp lies between the local times before and after it, which the skew sets back by 50 ms; stamps keep their distances."""
+    """A stamp lies between the local times before and after it, which the skew sets back by 50 ms.
+
+    Stamps keep their distances.
+    """
     raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     skewed_ns = -50_000_000
     clock = HostClock("node3", Skew(SkewSpec(start_raw_ns=raw, offset_ns=skewed_ns)))

@@ -19,7 +19,7 @@ def raw(channel, message, *names):
 
 
 async def test_an_event_stands_behind_one_observation_at_most():
-    """However many wait: nats-py itself would hand over all that have come to one subscription before another's turn."""
+    """However many wait: nats-py itself would hand over all that came to one subscription before another's turn."""
     order = []
 
     async def note(message, _subject):

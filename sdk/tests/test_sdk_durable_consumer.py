@@ -154,7 +154,7 @@ async def test_what_an_earlier_run_took_last_is_taken_once_more_if_that_is_asked
 
 
 async def test_what_was_sent_into_a_dead_connection_is_read_when_the_next_one_stands(nats_server, writer, monkeypatch):
-    """The server has delivered it, nobody has had it, and it comes again only when the time for its acknowledgement is over."""
+    """The server delivered it, nobody had it, and it comes again only when the time for its acknowledgement is over."""
     monkeypatch.setattr(durable_consumer, "_ACK_WAIT_S", 3_600.0)
     bus = await Bus.connect(nats_server.settings, "reader")
     heard, swallowed = [], asyncio.Event()

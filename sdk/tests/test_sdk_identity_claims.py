@@ -85,7 +85,10 @@ async def test_what_was_given_up_may_be_claimed(bus, bus_settings):
 
 
 async def test_what_the_bus_forgot_is_claimed_again_and_the_rest_kept_from_others(bus, bus_settings):
-    """Where another was quicker, the node keeps what is left, and says who has what; nothing of the other's is touched."""
+    """Where another was quicker, the node keeps what is left, and says who has what.
+
+    Nothing of the other's is touched.
+    """
     a = node("a", 0, "10.0.0.1")
     assert await renew(bus, a, "host-a") == {}
     async with OneShot(bus_settings, patience(20)) as visit:
@@ -105,7 +108,10 @@ async def test_what_the_bus_forgot_is_claimed_again_and_the_rest_kept_from_other
 
 
 async def test_a_host_that_cannot_be_told_from_others_is_taken_by_its_name(bus, bus_settings):
-    """Containers often have no machine-id: one that has none may be any host of its name, now or when the claim was made, but no other node."""
+    """Containers often have no machine-id.
+
+    One that has none may be any host of its name, now or when the claim was made, but no other node.
+    """
     await claim(bus, node("a", 0, "10.0.0.1"), "")
     with pytest.raises(ClaimError, match="index 0 is taken by node 'a'"):
         await claim(bus, node("b", 0, "10.0.0.2"), "")

@@ -39,12 +39,16 @@ def told(status=STA_PLL, maxerror=1_500, tai=36, time_s=MIDNIGHT - 3_600):
         (-1, told(), KernelUtc(-1, 0, None, 0)),
     ],
     ids=[
-        "disciplined", "says that it is exact, and knows no offset", "counted a leap second from no offset", "nobody disciplines it", "a pulse is missing",
-        "a second will be inserted", "at once", "a day later", "a second will be deleted", "in a second", "it is being inserted", "it was inserted", "refused",
+        "disciplined", "says that it is exact, and knows no offset", "counted a leap second from no offset",
+        "nobody disciplines it", "a pulse is missing", "a second will be inserted", "at once", "a day later",
+        "a second will be deleted", "in a second", "it is being inserted", "it was inserted", "refused",
     ],
 )  # fmt: skip
 def test_the_kernels_answer_says_what_is_known_of_utc(state, answer, expected):
-    """Error, offset from TAI, and the leap second that is still to come; of a clock that nobody disciplines the offset alone."""
+    """Error, offset from TAI, and the leap second that is still to come.
+
+    Of a clock that nobody disciplines, the offset alone.
+    """
     assert read_utc(state, answer) == expected
 
 
@@ -54,7 +58,10 @@ def test_a_batch_of_stamps_has_the_same_words():
 
 
 def test_the_kernel_is_asked_and_not_told():
-    """The answer is the one that the system call gives: the status lies where the kernel writes it, behind the error that it lets grow to 16 s."""
+    """The answer is the one that the system call gives.
+
+    The status lies where the kernel writes it, behind the error that it lets grow to 16 s.
+    """
     state, asked = ask()
     assert 0 <= state <= TIME_ERROR
     assert (state == TIME_ERROR) >= bool(asked.status & STA_UNSYNC)
@@ -65,7 +72,10 @@ def test_the_kernel_is_asked_and_not_told():
 
 
 def tai_offset_s():
-    """CLOCK_TAI less CLOCK_REALTIME, in whole seconds, of two readings between which the machine did not stand still."""
+    """CLOCK_TAI less CLOCK_REALTIME, in whole seconds, of two readings.
+
+    The machine did not stand still between them.
+    """
     while True:
         before_s, tai_s, after_s = map(time.clock_gettime, (time.CLOCK_REALTIME, time.CLOCK_TAI, time.CLOCK_REALTIME))
         if after_s - before_s < 0.1:
@@ -73,7 +83,10 @@ def tai_offset_s():
 
 
 def test_this_kernels_time_and_offset_lie_where_they_are_read():
-    """The answer's time is CLOCK_REALTIME, and its offset CLOCK_TAI less that; what is not known or announced is said so."""
+    """The answer's time is CLOCK_REALTIME, and its offset CLOCK_TAI less that.
+
+    What is not known or announced is said so.
+    """
     before_s = int(time.time())
     state, asked = ask()
     assert before_s <= asked.time_s <= int(time.time())

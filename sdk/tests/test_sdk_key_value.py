@@ -24,7 +24,10 @@ _LISTED_AT_ONCE = 100_000
 
 
 async def test_a_value_that_was_heard_and_not_stored_is_not_followed_by_the_one_before_it(nats_server):
-    """A node would go back to what its remediator had changed its mind about; the writer writes again until it is stored."""
+    """A node would go back to what its remediator had changed its mind about.
+
+    The writer writes again until it is stored.
+    """
     writer, watcher = [await Bus.connect(nats_server.settings, name) for name in ("writer", "watcher")]
     told = []
 
@@ -171,7 +174,7 @@ async def test_a_key_that_was_deleted_while_the_bus_was_away_is_told(nats_server
 
 @pytest.mark.parametrize("key", ["", "node1"])
 async def test_a_change_that_no_message_told_is_found(nats_server, key):
-    """The server that a node has connected to may not know of a change in time, while it begins or while it is cut off from the others."""
+    """The server of a node may not know of a change in time, while it begins or is cut off from the others."""
     writer = await Bus.connect(nats_server.settings, "writer")
     reader = await Bus.connect(nats_server.settings, "reader", makes=False)
     told = []
@@ -199,7 +202,10 @@ async def test_a_change_that_no_message_told_is_found(nats_server, key):
 
 
 async def test_a_look_tells_nothing_that_was_heard(nats_server, no_looks):
-    """Nor a value that its writer has written anew since, nor twice what another tool wrote, nor a deletion of what nobody was told of."""
+    """Nor a value that its writer has written anew since, nor twice what another tool wrote.
+
+    Nor does it tell a deletion of what nobody was told of.
+    """
     writer, reader = [
         await Bus.connect(nats_server.settings, name, makes=name == "writer") for name in ("writer", "reader")
     ]

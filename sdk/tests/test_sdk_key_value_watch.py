@@ -146,7 +146,7 @@ async def test_a_late_message_of_a_former_holder_is_not_told(looks, is_known):
 
 @pytest.mark.parametrize("answers", [False, True])
 async def test_a_value_of_a_lower_lease_is_told_if_the_bucket_has_it(monkeypatch, answers):
-    """A former holder's was stored after its successor's, and the successor is to hear it; or the bus counts leases anew."""
+    """A former holder's was stored after its successor's, who is to hear it; or the bus counts leases anew."""
     watching = Watching()
     await watching.watch.tell_present()
     await watching.watch._arrived(written(1, b"before", writer="remediator.9"))

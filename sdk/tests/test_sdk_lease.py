@@ -60,7 +60,10 @@ async def test_a_bus_that_lost_its_memory_counts_leases_anew(buses):
 
 
 async def test_a_lasting_lease_is_held_while_the_bus_says_nothing(buses, slow_leases):
-    """Others are let go as soon as they might be somebody else's; and the lasting one, too, as soon as the bus says that it is."""
+    """Others are let go as soon as they might be somebody else's.
+
+    The lasting one is let go, too, as soon as the bus says that it is.
+    """
     one, other = buses
     leases = Lease(one, "strict", "one"), Lease(one, "lasting", "one", lasting=True)
     async with asyncio.timeout(patience(60)), asyncio.TaskGroup() as tasks:
@@ -83,7 +86,10 @@ async def test_a_lasting_lease_is_held_while_the_bus_says_nothing(buses, slow_le
 
 
 async def test_a_renewal_whose_answer_was_lost_is_its_own(buses, slow_leases):
-    """The key has moved on by the holder's own hand: it goes on under the same fence. By somebody else's hand, it is lost."""
+    """The key has moved on by the holder's own hand: it goes on under the same fence.
+
+    By somebody else's hand, it is lost.
+    """
     one, _ = buses
     lease = Lease(one, "role", "one")
     holding = asyncio.create_task(lease.run())

@@ -124,7 +124,10 @@ STALE = textwrap.dedent("""
 
 
 def test_an_older_answer_overrules_no_newer_message():
-    """What the kernel said before something happened is read after the message of it: a lost carrier stays lost, and what is gone stays gone."""
+    """What the kernel said before something happened is read after the message of it.
+
+    A lost carrier stays lost, and what is gone stays gone.
+    """
     assert said(STALE).splitlines() == ["False True"] * 2
 
 
@@ -183,7 +186,10 @@ LOST = textwrap.dedent("""
 
 
 def test_what_was_lost_in_a_full_queue_is_made_up_for():
-    """The present state follows what was still queued: a lost carrier with all that were counted, a device that is gone, a new address."""
+    """The present state follows what was still queued.
+
+    It has a lost carrier with all that were counted, a device that is gone, and a new address.
+    """
     told = said(LOST)
     assert told.splitlines()[-1] == "21 True {'10.0.0.1'}"
 

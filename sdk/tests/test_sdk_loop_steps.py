@@ -61,7 +61,10 @@ def test_what_came_before_can_be_taken_off():
 
 
 def test_the_steps_of_a_real_loop_are_counted(monkeypatch):
-    """One that blocks is as long as it blocks; waiting is no step. What the machine itself takes does not count here: time passes in both alone."""
+    """One that blocks is as long as it blocks; waiting is no step.
+
+    What the machine itself takes does not count here: time passes in both alone.
+    """
     now_ns, waited_ns, wait = 0, 0, selectors.EpollSelector.select
 
     def pass_by(selector, timeout=None):
@@ -87,7 +90,10 @@ def test_the_steps_of_a_real_loop_are_counted(monkeypatch):
 
 
 def test_what_a_step_works_is_told_from_what_it_waits():
-    """One that sleeps for 60 ms and one that computes for 60 ms are alike to who waits for them, but not to who looks for the cause."""
+    """One that sleeps for 60 ms and one that computes for 60 ms are alike to who waits for them.
+
+    They are not alike to who looks for the cause.
+    """
     steps = Steps.kept()
 
     async def turn(work):
@@ -169,7 +175,8 @@ def test_a_service_counts_its_own_steps(tmp_path):
         "run('toy', main)"
     )  # fmt: skip
     subprocess.run(
-        [sys.executable, "-c", program], check=False, env={"FOLIOT_TELEMETRY__LOOP_STEPS": str(file), "FOLIOT_CONFIG": ""}
+        [sys.executable, "-c", program], check=False,
+        env={"FOLIOT_TELEMETRY__LOOP_STEPS": str(file), "FOLIOT_CONFIG": ""}
     )  # fmt: skip
     assert read(file).took.long >= 1
     assert json.dumps(read(file).took.by_bound())

@@ -18,14 +18,16 @@ GOLDEN = Path(__file__).parents[2] / "schemas" / "tests" / "golden"
 ARRIVED_NS = 1_790_000_001_000_000_000
 SAYS = {
     "claim.v1": "claimed by node3 on host 5f0c9a1be2d34477",
-    "clock.v1": "node3 is synchronised: offset -50 ms, drift -12345.5 ppb, within 400 ns (surely 9 µs), by 7 neighbours in window 17",
+    "clock.v1": "node3 is synchronised: offset -50 ms, drift -12345.5 ppb, within 400 ns (surely 9 µs), "
+    "by 7 neighbours in window 17",
     "command.v1": "node3 is told to reroute (away from rail0, node3 on rail0 by rail1#2)",
-    "delay.v1": "node3: node1.rail0>node3.rail0#0 fell silent, heard 1 paths, 2 of 2 probes, medians 5.2 µs to 5.2 µs in 100 ms, "
-    "within 400 ns",
+    "delay.v1": "node3: node1.rail0>node3.rail0#0 fell silent, heard 1 paths, 2 of 2 probes, "
+    "medians 5.2 µs to 5.2 µs in 100 ms, within 400 ns",
     "event.v1": "node3.rail0 lost its carrier (carrier_down_count 2, penalty 1000, suppressed no)",
     "lease.v1": "held by remediator@host",
     "node.v1": "node3: rail0 eth1 10.0.0.3 (service 10.200.0.4)",
-    "outcome.v1": "node3 reroute: done (away from rail0, node3 on rail0 by rail1#2), 1 of 1 confirmed on the wire after 2 ns",
+    "outcome.v1": "node3 reroute: done (away from rail0, node3 on rail0 by rail1#2), "
+    "1 of 1 confirmed on the wire after 2 ns",
     "paths.v1": "node3: away from rail0, destinations moved: 1, backups: 1, lease 9",
     "port.v1": "node3.rail0 has no carrier, lost it 2 times",
     "rejected.v1": "sync could not read foliot.v1.observation.stamps.node0: not a stamps.v1",

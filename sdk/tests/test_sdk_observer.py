@@ -48,7 +48,10 @@ class Streams:
     ids=["slow", "absent", "same", "made anew", "an older copy"],
 )
 async def test_what_a_stream_had_before_the_start_is_not_shown_as_missed(monkeypatch, first, later, where):
-    """Whether the bus was too slow to say how far the stream was, or it was not there yet. All that one made anew has is new."""
+    """Whether the bus was too slow to say how far the stream was, or it was not there yet.
+
+    All that one made anew has is new.
+    """
     listener, asked = Observer(lambda _sentence: None, lambda: round(BEGAN.timestamp() * 1e9)), []
 
     async def stored(_jetstream, stream, subject, **begin):

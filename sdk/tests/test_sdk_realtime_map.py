@@ -34,7 +34,10 @@ class Disciplined:
 
 
 class Slow(Disciplined):
-    """A slow machine's: a look takes 400 ns and some more, before and after what it shows. One in 17 is interrupted, most for less than a microsecond."""
+    """A slow machine's: a look takes 400 ns and some more, before and after what it shows.
+
+    One in 17 is interrupted, most for less than a microsecond.
+    """
 
     def __init__(self, distance):
         super().__init__(distance)
@@ -73,7 +76,10 @@ def test_a_rate_is_taken_out(monkeypatch, ppm):
 
 
 def test_a_slew_that_begins_and_ends_costs_a_tick(monkeypatch):
-    """5 ms are taken out at 500 ppm: stamps of the ticks where it begins and ends are wrong by at most d T / 4, all others by nothing."""
+    """5 ms are taken out at 500 ppm.
+
+    Stamps of the ticks where it begins and ends are wrong by at most d T / 4, all others by nothing.
+    """
     wrong = errors_ns(
         monkeypatch, lambda ns: np.clip(ns - 500 * MILLISECOND, 0, 2_000 * MILLISECOND + TICK // 2) * 500e-6
     )
@@ -83,7 +89,10 @@ def test_a_slew_that_begins_and_ends_costs_a_tick(monkeypatch):
 
 
 def test_a_short_step_costs_its_tick_alone(monkeypatch):
-    """Whoever sets the clock by less than a tick moves the stamps that wait in the sockets; the next tick's are right."""
+    """Whoever sets the clock by less than a tick moves the stamps waiting in the sockets.
+
+    The next tick's are right.
+    """
     wrong = errors_ns(monkeypatch, lambda ns: np.where(ns > 1_010 * MILLISECOND, -15e6, 0.0))
 
     assert np.mean(wrong > 10) <= 1 / 99
@@ -91,7 +100,10 @@ def test_a_short_step_costs_its_tick_alone(monkeypatch):
 
 @pytest.mark.parametrize("step_s", [-1.0, 1.0, -37.0, 37.0])
 def test_a_leap_second_costs_nothing(monkeypatch, step_s):
-    """Stamps of before and after a long step that wait in the sockets are all right, though CLOCK_REALTIME shows some times twice or never."""
+    """Stamps of before and after a long step that wait in the sockets are all right.
+
+    They are so though CLOCK_REALTIME shows some times twice or never.
+    """
     wrong = errors_ns(monkeypatch, lambda ns: ns * -1.09e-6 + np.where(ns > 1_010 * MILLISECOND, step_s * 1e9, 0.0))
 
     assert wrong.max() <= 10
@@ -121,7 +133,10 @@ def slews(ns):
     [(lambda ns: ns * 5e-6, 0), (slews, 0.04), (lambda ns: np.where(ns > 1_010 * MILLISECOND, -15e6, 0), 0.002)],
 )
 def test_readings_average_out_their_noise(monkeypatch, distance, most):
-    """The quickest of five tries alone made 10 % of stamps wrong by 13 ns and more. Only ticks where the rate changes or the clock is set do worse."""
+    """The quickest of five tries alone made 10 % of stamps wrong by 13 ns and more.
+
+    Only ticks where the rate changes or the clock is set do worse.
+    """
     wrong = errors_ns(monkeypatch, distance, 500, Slow)
 
     assert np.percentile(wrong, 90) <= 10

@@ -114,7 +114,10 @@ async def test_events_are_never_left_out(bus_settings, monkeypatch, until):
 
 
 async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_said(nats_server, until):
-    """The fast path needs no disk. Once there is room, and the server was started anew, everything is stored that waited."""
+    """The fast path needs no disk.
+
+    Once there is room, and the server was started anew, everything is stored that waited.
+    """
     reader, writer = [await Bus.connect(nats_server.settings, name) for name in ("reader", "writer")]
     heard, said = [], []
 
@@ -146,7 +149,10 @@ async def test_with_a_full_disk_events_still_arrive_and_the_lost_durability_is_s
 
 
 async def test_a_watch_that_begins_while_the_bus_is_slow_waits_for_it(nats_server, monkeypatch, until):
-    """A server may stand still for longer than a request waits: its disk is busy, or its machine. A service that gave up would begin all anew."""
+    """A server may stand still for longer than a request waits: its disk is busy, or its machine.
+
+    A service that gave up would begin all anew.
+    """
     flush, told = connection.flush, []
 
     async def then_the_server_stands_still(of):

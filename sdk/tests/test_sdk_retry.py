@@ -17,7 +17,10 @@ async def looked_at(answered):
 
 
 async def repeated(answered):
-    """A request that is repeated until it succeeds. A service that is told to end while it begins would go on until it is killed."""
+    """A request that is repeated until it succeeds.
+
+    A service that is told to end while it begins would go on until it is killed.
+    """
     await until_done(answered, "asked")
 
 

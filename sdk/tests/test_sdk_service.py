@@ -21,7 +21,7 @@ def inside_a_new_namespace() -> str:
 
 @pytest.mark.net
 def test_each_network_namespace_is_a_boot_of_its_own(monkeypatch):
-    """The counters of its devices begin again, so the faults in it must have other names than those of the one before."""
+    """The counters of its devices begin again, so its faults must have other names than those of the one before."""
     monkeypatch.delenv("FOLIOT_BOOT_ID", raising=False)
     kernels = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     here, first, second = boot_id(), inside_a_new_namespace(), inside_a_new_namespace()

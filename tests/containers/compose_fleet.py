@@ -95,7 +95,7 @@ class Fleet:
         return next(nic for node in self.get("fleet") for nic in node["nics"] if nic["nic"] == name)
 
     def ways(self, nic: str) -> int:
-        """How many ways there are by a NIC for traffic from and to other nodes; several paths between two NICs are one."""
+        """How many ways a NIC gives to traffic from and to other nodes; several paths between two NICs are one."""
         return len({(path["source"], path["destination"]) for path in self.get(f"paths?nic={nic}") if path["in_force"]})
 
     def flaps(self, nic: str) -> list[Any]:

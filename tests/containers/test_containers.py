@@ -32,7 +32,7 @@ def test_the_fleet_comes_up_and_every_node_finds_its_rails(fleet):
 
 
 def test_an_untouched_fleet_says_nothing_and_gets_no_command(fleet):
-    """For a while, once every pair has its ways; whoever takes a stall of the machine for a fault does so within seconds."""
+    """For a while, once each pair has its ways; who takes a stall of the machine for a fault does so within seconds."""
     for nic in (f"{node}.{rail}" for node in NODES for rail in RAILS):
         fleet.until(lambda nic=nic: fleet.nic(nic)["state"] == "up" and fleet.ways(nic) == WAYS, f"{nic} is in use")
     before = fleet.records()
@@ -73,7 +73,7 @@ def test_everybody_on_a_node_has_its_time(fleet):
 
 
 def test_nobody_has_more_privileges_than_needed(fleet):
-    """Read-only file systems, no capability but NET_ADMIN where routes are moved, nothing to be gained, no root where none is needed."""
+    """Read-only file systems, no capability but NET_ADMIN where routes are moved, none to gain, no needless root."""
     for service, container in fleet.inspect().items():
         host, moves = container["HostConfig"], service.endswith("-agent") or service in NODES
 
@@ -107,7 +107,7 @@ def test_an_administrators_down_moves_the_traffic_and_is_no_flap(fleet):
 
 
 def test_a_cut_at_the_bridge_moves_the_traffic_and_is_a_flap(fleet):
-    """The NIC loses its carrier although nobody set it down; one trace tells it from the kernel's message to the confirmation."""
+    """The NIC loses its carrier though nobody set it down; one trace goes from the kernel's message to confirmation."""
     before = fleet.flaps("node3.rail0")
     fleet.until(lambda: fleet.ways("node3.rail0") == WAYS, "the NIC is in use")
     fleet.cable("node3", "rail0", "down")

@@ -18,7 +18,8 @@ import nats
 async def main():
     said = []
     async def note(error): said.append(str(error))
-    options = {"servers": ["tls://nats:4222"], "tls": ssl.create_default_context(cafile="/keys/ca.pem"), "error_cb": note}
+    options = {"servers": ["tls://nats:4222"], "tls": ssl.create_default_context(cafile="/keys/ca.pem"), \
+"error_cb": note}
     try:
         client = await nats.connect(**options, **ARGUMENTS, allow_reconnect=False, connect_timeout=5)
     except Exception as error:
@@ -42,7 +43,8 @@ with socket.create_connection(("nats", 4222), timeout=10) as wire:
             answer += part
     except ConnectionError:
         pass
-print(json.dumps({"demands": json.loads(told.removeprefix(b"INFO "))["tls_required"], "answer": answer.decode("latin-1")}))
+print(json.dumps({"demands": json.loads(told.removeprefix(b"INFO "))["tls_required"], \
+"answer": answer.decode("latin-1")}))
 """
 
 
@@ -100,7 +102,7 @@ def test_a_node_cannot_speak_as_another(fleet, process, subject):
 
 
 def test_each_finds_its_own_keys_and_nobody_elses(fleet):
-    """Each container has the directory that was made for it, cannot write to it, and reads what its own process needs."""
+    """Each container has the directory made for it, cannot write to it, and reads what its own process needs."""
     for service in SERVICES:
         own = {f"+/keys/{service}.creds", "+/keys/ca.pem"}
         assert files(fleet, service) == own | ({"+/keys/reader.creds"} if service == "gateway" else set()), service
@@ -119,9 +121,13 @@ def test_each_finds_its_own_keys_and_nobody_elses(fleet):
 def test_no_two_places_share_a_directory_of_keys(fleet):
     """Only agent and probe of the same node do; what signs is where `keys` is, which has no network and has ended."""
     seen = {
-        service: {(mount["Name"].partition("_")[2], mount["RW"]) for mount in container["Mounts"] if "/keys" in mount["Destination"]}
+        service: {
+            (mount["Name"].partition("_")[2], mount["RW"])
+            for mount in container["Mounts"]
+            if "/keys" in mount["Destination"]
+        }
         for service, container in fleet.inspect().items()
-    }  # fmt: skip
+    }
     made = seen.pop("keys")
     expected = {"nats": {("keys-nats", False)}} | {service: {(f"keys-{service}", False)} for service in SERVICES}
     for node in NODES:

@@ -154,7 +154,8 @@ def _stamp_batch(draw: st.DrawFn) -> StampBatch:
     )  # fmt: skip
     return StampBatch.of(
         draw(stamp_rows), node=node, since_ns=draw(st.one_of(st.sampled_from([0, 0, 1]), times)),
-        until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams, utc_error_ns=draw(bounds),
+        until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams,
+        utc_error_ns=draw(bounds),
         tolerated=draw(st.sampled_from([0, 1, 3, 65_535])), **draw(kernel_words),
     )  # fmt: skip
 
@@ -169,22 +170,31 @@ clock_states = st.builds(
     ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
     status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
-    wander_ppb=floats, stamp_noise_ns=floats, rate_wander_ppb=floats, epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times), utc_error_ns=bounds,
-    timescale=st.sampled_from(get_args(Timescale)), utc_offset_s=st.one_of(st.sampled_from([0, 37]), st.integers(-FAR_S, FAR_S)),
-    tai_offset_s=st.sampled_from([0, 1, 37, 100_000]), leap_s=leaps, leap_at_ns=st.one_of(st.sampled_from([0, NOW_NS]), times),
+    wander_ppb=floats, stamp_noise_ns=floats, rate_wander_ppb=floats,
+    epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times), utc_error_ns=bounds,
+    timescale=st.sampled_from(get_args(Timescale)),
+    utc_offset_s=st.one_of(st.sampled_from([0, 37]), st.integers(-FAR_S, FAR_S)),
+    tai_offset_s=st.sampled_from([0, 1, 37, 100_000]), leap_s=leaps,
+    leap_at_ns=st.one_of(st.sampled_from([0, NOW_NS]), times),
     utc_offset_error_ns=bounds, utc_disagreement=st.sampled_from(get_args(UtcDisagreement)),
 )  # fmt: skip
 fit_values = st.one_of(st.floats(-1e6, 1e6), floats)
-# Nobody but sync may tell fits, and its own keep times together that are no more than an hour apart; the rest may be anything.
+# Nobody but sync may tell fits, and its own keep times together that are no more than an hour apart; the rest may be
+# anything.
 soon, since_1970 = st.integers(0, 3_000 * SECOND_NS), st.integers(NOW_NS, NOW_NS + 3_000 * SECOND_NS)
 fit_rows = _rows(
-    FitRow, initiator=st.integers(0, 2), responder=st.integers(0, 2), at_ns=soon, base_ns=since_1970, offset_ns=fit_values,
-    variance=st.one_of(st.floats(1, 1e6), floats), slope_ppb=fit_values, slope_variance=st.one_of(st.floats(1, 1e6), floats),
-    lower_ns=fit_values, upper_ns=fit_values, noise_ns=st.one_of(st.just(20.0), floats), torn=st.sampled_from([0, 0, 0, 1, 255]),
+    FitRow, initiator=st.integers(0, 2), responder=st.integers(0, 2), at_ns=soon, base_ns=since_1970,
+    offset_ns=fit_values,
+    variance=st.one_of(st.floats(1, 1e6), floats), slope_ppb=fit_values,
+    slope_variance=st.one_of(st.floats(1, 1e6), floats),
+    lower_ns=fit_values, upper_ns=fit_values, noise_ns=st.one_of(st.just(20.0), floats),
+    torn=st.sampled_from([0, 0, 0, 1, 255]),
 )  # fmt: skip
 heard_nodes = st.builds(
-    HeardNode, node=st.sampled_from([*NODES, *NODES, "node9"]), until_ns=soon, since_ns=st.sampled_from([0, 5, LONGEST_NS]),
-    epoch_ns=st.one_of(st.just(NOW_NS), since_1970), utc_error_ns=bounds, tai_offset_s=st.sampled_from([0, 1, 37, 100_000]),
+    HeardNode, node=st.sampled_from([*NODES, *NODES, "node9"]), until_ns=soon,
+    since_ns=st.sampled_from([0, 5, LONGEST_NS]),
+    epoch_ns=st.one_of(st.just(NOW_NS), since_1970), utc_error_ns=bounds,
+    tai_offset_s=st.sampled_from([0, 1, 37, 100_000]),
     leap_s=st.one_of(st.none(), leaps), leap_utc_ns=st.one_of(st.just(NOW_NS), since_1970),
 )  # fmt: skip
 fit_batches = st.builds(
@@ -197,7 +207,8 @@ fit_batches = st.builds(
 
 ids = st.sampled_from(["e1", "e2", "e3", "i" * 4_096])
 events = st.builds(
-    Event, id=ids, kind=st.sampled_from([*(kind.name for kind in event_kinds.kinds()), "x"]), who=st.one_of(nics, paths, nodes),
+    Event, id=ids, kind=st.sampled_from([*(kind.name for kind in event_kinds.kinds()), "x"]),
+    who=st.one_of(nics, paths, nodes),
     state=st.sampled_from(
         ["down", "up", "admin-down", "admin-up", "silent", "lossy", "speaking", "dead", "alive", "disrupted", "x"]
     ),
@@ -208,7 +219,8 @@ ways = st.lists(placements, max_size=3).map(tuple)
 turns = st.lists(rails, max_size=3).map(tuple)
 revisions = st.sampled_from([0, 1, 7, (1 << 63) - 1])
 commands = st.builds(
-    Command, id=ids, verb=st.sampled_from(["reroute", "restore", "mark"]), node=nodes, cause=words, issued_ns=times, deadline_ns=times,
+    Command, id=ids, verb=st.sampled_from(["reroute", "restore", "mark"]), node=nodes, cause=words, issued_ns=times,
+    deadline_ns=times,
     lease_revision=revisions, away=turns, back=turns, placements=ways, advice=st.booleans(), fault=words,
 )  # fmt: skip
 outcomes = st.builds(

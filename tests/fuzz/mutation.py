@@ -1,4 +1,4 @@
-"""Mutation of msgpack by its structure: bytes changed at random rarely decode, and what does not decode reaches no core."""
+"""Mutation of msgpack by its structure: bytes changed at random rarely decode, and else they reach no core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXTREMES: tuple[Any, ...] = (
 
 
 def mutate(data: bytes, head: int, seed: int) -> bytes:
-    """The map behind the first `head` bytes with a few of its values replaced, doubled or taken out; as it is if there is none."""
+    """The map behind `head` bytes with a few values replaced, doubled or taken out; the same if there is none."""
     draw = random.Random(seed)
     try:
         tree = msgspec.msgpack.decode(data[head:])

@@ -1,4 +1,7 @@
-"""``python tests/fuzz/run.py FAMILY [--seconds S | --runs N]``: coverage-guided fuzzing of one family, or of all in turn."""
+"""Coverage-guided fuzzing of one family, or of all in turn.
+
+``python tests/fuzz/run.py FAMILY [--seconds S | --runs N]``
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _FAMILIES = ("messages", "names", "datagrams", "probes", "spans", "configurations", "memories")
 _MOST_MIB = 4_096
-"""Of a fuzzing process; one that takes more has found something. What watches comparisons (atheris 3.0.0) keeps the result of each of
-numpy's for ever, some kilobytes an input: a leak of the tool, which an hour of `messages` does not fill this with."""
+"""Of a fuzzing process; one that takes more has found something. What watches comparisons (atheris 3.0.0) keeps the
+result of each of numpy's for ever, some kilobytes an input: a leak of the tool, which an hour of `messages` does not
+fill this with."""
 
 
 def main() -> int:

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _GOLDEN = _ROOT / "schemas" / "tests" / "golden"
 _JSON = (
-    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"agent"}}]},"scopeSpans":'
-    b'[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b174","name":"x","kind":1,'
-    b'"startTimeUnixNano":"10","endTimeUnixNano":"20","attributes":[{"key":"n","value":{"arrayValue":{"values":'
+    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"agent"}}]},'
+    b'"scopeSpans":[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b174","name":"x",'
+    b'"kind":1,"startTimeUnixNano":"10","endTimeUnixNano":"20","attributes":[{"key":"n","value":{"arrayValue":{"values":'
     b'[{"intValue":"3"},{"doubleValue":0.5}]}}}],"events":[{"name":"e","timeUnixNano":"11"}]}]}]}]}'
 )
 
@@ -85,7 +85,9 @@ def _of_the_inventory() -> list[msgspec.Struct]:
         PortState(
             node="node0", nic="node0.rail0", at_ns=now_ns, carrier=False, admin_up=True, carrier_down_count=2,
             carrier_up_count=2, fault="boot", changes=(
-                PortChange(at_ns=now_ns - 2_000, carrier=False, admin_up=True, carrier_down_count=1, carrier_up_count=1),
+                PortChange(
+                    at_ns=now_ns - 2_000, carrier=False, admin_up=True, carrier_down_count=1, carrier_up_count=1,
+                ),
                 PortChange(at_ns=now_ns - 1_000, carrier=True, admin_up=True, carrier_down_count=1, carrier_up_count=2),
             ),
         ),

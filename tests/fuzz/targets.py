@@ -1,6 +1,7 @@
 """What is fuzzed: per family of bytes from outside, what reads them, down to the core that they reach.
 
-A target takes any bytes. It ends quietly whether they are good or refused as documented; everything else that it raises is a finding.
+A target takes any bytes. It ends quietly whether they are good or refused as documented; everything else that it raises
+is a finding.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _SECTIONS = {
 
 
 def messages(data: bytes) -> None:
-    """Any message of the contract; those that decode go to every core that reads them, and what comes of them can be read."""
+    """Any message of the contract; those that decode go to every core that reads them, whose results can be read."""
     kind = KINDS[data[0] % len(KINDS)] if data else KINDS[0]
     try:
         message = decode(data[1:], kind)
@@ -177,7 +178,10 @@ def probes(data: bytes) -> None:
 
 
 def _show(*, taken: int = 0, counted: int = 0, proven: int = 0, completed: int = 0) -> int:
-    """Lets the fuzzer see how far packets got, which columns without branches do not show: how often each line runs is what it sees."""
+    """Lets the fuzzer see how far packets got, which columns without branches do not show.
+
+    How often each line runs is what it sees.
+    """
     shown = 0
     for _ in range(taken):
         shown += 1

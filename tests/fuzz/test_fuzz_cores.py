@@ -96,7 +96,10 @@ def test_a_remediator_survives_any_messages(seen):
     st.lists(st.lists(hostile.stamp_batches.map(on_the_wire), max_size=6), max_size=5),
 )
 def test_a_synchroniser_survives_any_stamps(timescale, before, windows):
-    """Every state that it publishes can be read: no NaN, no time out of bounds. So it can after whatever an earlier run has said."""
+    """Every state that it publishes can be read: no NaN, no time out of bounds.
+
+    So it can after whatever an earlier run has said.
+    """
     core, now_ns = Synchroniser(SyncSettings(timescale=timescale)), 0
     core.resume(before)
     for batches in windows:

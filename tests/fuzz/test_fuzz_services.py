@@ -112,7 +112,7 @@ async def test_any_bytes_on_any_subject(fleet):
 
 
 async def test_any_datagrams_at_probe_and_agent(fleet):
-    """Random, truncated, replayed, under another key, too long, from strangers: both go on, say so, and grow no larger."""
+    """Random, truncated, replayed, under another key, too long, from strangers: both go on, say so, and do not grow."""
     draw = random.Random(6)
     (notice, seen, echo), packets = seeds.of("datagrams"), seeds.of("probes")
     seal, wrong = Seal(fleets.KEY), Seal("a key of somebody else's")

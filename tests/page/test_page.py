@@ -30,7 +30,8 @@ NODES = ("node0", "node1", "node2")
 RAILS = ("rail0", "rail1")
 STREAM = "/api/v1/stream"
 NO_WORD = "Not known: there is no word from the gateway. This page goes on trying."
-CONTRAST = """() => [...document.querySelectorAll('.tile, .event, .event span, small, .connection, h2, h3, th, .none')].map(element => {
+CONTRAST = """() => [...document.querySelectorAll('.tile, .event, .event span, small, .connection, h2, h3, th, .none')]\
+.map(element => {
   const channels = colour => colour.match(/[\\d.]+/g).map(Number);
   const background = of => {
     const [r, g, b, a = 1] = channels(getComputedStyle(of).backgroundColor);
@@ -100,7 +101,10 @@ async def say(bus: Bus, nic: str, *, carrier: bool = True, admin_up: bool = True
 
 @contextlib.asynccontextmanager
 async def speaking(bus: Bus, *nics: str) -> AsyncIterator[None]:
-    """While probes go on speaking of NICs: a page that hears nothing for three seconds is not live, and a slow gateway leaves out what waits for one."""
+    """While probes go on speaking of NICs.
+
+    A page that hears nothing for three seconds is not live, and a slow gateway leaves out what waits for one.
+    """
 
     async def go_on() -> None:
         while True:
@@ -152,7 +156,7 @@ async def listening(gateway) -> None:
 
 
 async def test_a_page_outlives_its_gateway_and_misses_nothing(page, gateway, bus):
-    """It says that the connection is lost, and when the gateway is back it has what happened meanwhile, each event once."""
+    """It says that the connection is lost; when the gateway is back, it has all that happened, each event once."""
     await open_page(page, gateway, bus)
     happen(bus, 1)
     await expect(page.get_by_test_id("event")).to_have_count(1)
@@ -225,7 +229,7 @@ async def test_a_gateway_that_has_never_reached_the_bus_is_not_taken_for_an_empt
 
 
 async def test_what_was_moved_before_an_event_is_told_so_in_words(page, gateway, bus):
-    """An armed agent that flees from the second flap finds its traffic moved by the first, and looked before the probe did."""
+    """An armed agent flees from the second flap, finds its traffic moved by the first, and looked before the probe."""
     await open_page(page, gateway, bus)
     flapped_ns = {1: 1_000_000_000_000, 2: 1_007_500_000_000}
     for number, at_ns in flapped_ns.items():
@@ -258,7 +262,8 @@ WORDS = """() => {
     const words = document.querySelector('.connection').textContent;
     if (document.querySelector('.tile.up') && window.words.at(-1) !== words) window.words.push(words);
   };
-  new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
+  new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true, \
+characterData: true });
   look();
 }"""
 """Keeps what the page says of the connection while it shows NICs that are up."""
@@ -315,7 +320,7 @@ async def test_the_outline_of_a_chosen_tile_is_whole(page, gateway, bus):
 
 
 async def test_a_story_has_one_zero_and_says_which(page, gateway, bus):
-    """The beginning of the fault, also for an event of it which knows of a later one; the spans of the trace count from there too."""
+    """The fault's beginning, also for an event of it that knows of a later one; the trace's spans count from it too."""
     await open_page(page, gateway, bus)
     began_ns = 1_000_000_000_000
     fault = "boot/node1.rail0/silent"
@@ -349,7 +354,7 @@ async def test_a_story_has_one_zero_and_says_which(page, gateway, bus):
 
 
 async def test_the_fleet_can_be_walked_by_keys_and_heard(page, gateway, bus):
-    """One tile takes part in the order of Tab, arrows lead on, and each says its state in words; Enter narrows the events."""
+    """One tile takes part in Tab's order, arrows lead on, each says its state in words; Enter narrows the events."""
     await open_page(page, gateway, bus)
     await say(bus, "node1.rail1", carrier=False)
     lost = page.get_by_role("button", name="node1 rail1 lost: no carrier")

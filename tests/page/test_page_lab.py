@@ -68,7 +68,8 @@ async def address(tmp_path) -> AsyncIterator[str]:
     log = tmp_path / "said"
     with log.open("w") as said:
         lab = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(scenario), "--stay", "--port", "0",
+            str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(scenario),
+            "--stay", "--port", "0",
             "--folder", str(tmp_path / "lab"), stdout=said, stderr=said,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip

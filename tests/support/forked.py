@@ -1,8 +1,9 @@
 """Programs of ours as processes, without the second of processor time that each takes to import its libraries.
 
-One process imports them once, and forks for each program that a test starts. What the program does from then on, until its exit status, is what it does
-when it is started by its name: with arguments, environment, standard streams and namespace of its own. What this leaves out, that what is imported by a
-program is all that it needs, is shown where tests and labs start programs by their names.
+One process imports them once, and forks for each program that a test starts. What the program does from then on, until
+its exit status, is what it does when it is started by its name: with arguments, environment, standard streams and
+namespace of its own. What this leaves out, that what is imported by a program is all that it needs, is shown where
+tests and labs start programs by their names.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_IMPORTED = ("foliot.cli", "foliot.bus.one_shot", "foliot.runtime.service", "foliot_agent.service", "foliot_agent.install.join", "foliot_agent.install.leave",
-             "foliot_agent.install.plan_command", "foliot_agent.control.kernel_backend")  # fmt: skip
+_IMPORTED = (
+    "foliot.cli", "foliot.bus.one_shot", "foliot.runtime.service", "foliot_agent.service",
+    "foliot_agent.install.join", "foliot_agent.install.leave", "foliot_agent.install.plan_command",
+    "foliot_agent.control.kernel_backend",
+)  # fmt: skip
 """What is imported beforehand; the programs import the rest themselves."""
 _TRIAL = "foliot_agent.install.kernel_trial"
 _REQUEST_BYTES = 1 << 17
@@ -73,7 +77,8 @@ class Process:
 
 
 def start(
-    module: str, *arguments: str, stdout: int | None = None, stderr: int | None = None, env: Mapping[str, str] | None = None,
+    module: str, *arguments: str, stdout: int | None = None, stderr: int | None = None,
+    env: Mapping[str, str] | None = None,
     privileged: bool = True, constants: Mapping[str, float] | None = None,
 ) -> Process:  # fmt: skip
     """Starts ``python -m module`` in the namespace that the calling thread is in.
@@ -86,7 +91,8 @@ def start(
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = {
-        "module": module, "arguments": arguments, "env": dict(os.environ if env is None else env), "folder": str(Path.cwd()), "privileged": privileged,
+        "module": module, "arguments": arguments, "env": dict(os.environ if env is None else env),
+        "folder": str(Path.cwd()), "privileged": privileged,
         "constants": dict(constants or {}),
     }  # fmt: skip
     namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
@@ -117,7 +123,8 @@ def _forker() -> socket.socket:
     # Python's streams wait as those of a program do whose output goes to a pipe or a file.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     process = subprocess.Popen(
-        [sys.executable, __file__, str(its.fileno())], pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        [sys.executable, __file__, str(its.fileno())], pass_fds=[its.fileno()], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         env=env | {"OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     its.close()
@@ -134,7 +141,10 @@ def _forker() -> socket.socket:
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
-    """Forks for each request, and tells how those ended. It returns in each of them, with what was asked; None: in itself, when nobody asks any more."""
+    """Forks for each request, and tells how those ended.
+
+    It returns in each of them, with what was asked; None: in itself, when nobody asks any more.
+    """
     answers: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     poll.register(requests, select.POLLIN)

@@ -1,4 +1,7 @@
-"""Connections of tests to a bus that may stand still for a moment. A service would ask again after two seconds, and a test does not."""
+"""Connections of tests to a bus that may stand still for a moment.
+
+A service would ask again after two seconds, and a test does not.
+"""
 
 from __future__ import annotations
 

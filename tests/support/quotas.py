@@ -8,7 +8,8 @@ from foliot_lab.measure.machine import fixed_work_s
 from foliot_lab.measure.quota import QuotaError, limited
 
 _QUICK_S = 0.33
-"""Of `fixed_work_s`, half as much again as on the machine of `foliot_lab.measure.budget`: half of a slower one is less than labs are promised to run on."""
+"""Of `fixed_work_s`, half as much again as on the machine of `foliot_lab.measure.budget`: half of a slower one is less
+than labs are promised to run on."""
 
 
 @functools.cache

@@ -26,7 +26,8 @@ def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
     nics = tuple(
         Nic(
             name=f"{name}.rail{rail}", rail=f"rail{rail}", device=f"nic{rail}", address="10.0.0.1", clock=name,
-            service_address="10.200.0.1", path_addresses=("100.64.0.1",) * entropies, entropies=tuple(range(49200, 49200 + entropies)),
+            service_address="10.200.0.1", path_addresses=("100.64.0.1",) * entropies,
+            entropies=tuple(range(49200, 49200 + entropies)),
         )
         for rail in range(rails)
     )  # fmt: skip
@@ -36,9 +37,9 @@ def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
 class World:
     """A remediator and the fleet around it, in virtual time.
 
-    `dead_nics` have no carrier, `mute` ones have one and yet are not heard, `silent` paths neither; `deaf` nodes report nothing;
-    `unsynchronised` ones do not know their bound. Nodes report every `every` steps, and say which probe they heard last if they `count`.
-    Commands are answered at once with `answer`, or not at all where it is None.
+    `dead_nics` have no carrier, `mute` ones have one and yet are not heard, `silent` paths neither; `deaf` nodes report
+    nothing; `unsynchronised` ones do not know their bound. Nodes report every `every` steps, and say which probe they
+    heard last if they `count`. Commands are answered at once with `answer`, or not at all where it is None.
     """
 
     def __init__(self, nodes: int = 4, rails: int = 2, *, lease: int = 7, count: bool = True, **settings) -> None:
@@ -168,12 +169,13 @@ class World:
         words = [self.last_word(path) for path in paths]
         rows["last_ns"], rows["sequence"] = [last_ns for last_ns, _ in words], [sequence for _, sequence in words]
         return DelayBatch.of(
-            rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths, every_ns=self.every * STEP,
+            rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths,
+            every_ns=self.every * STEP,
             bound_ns=-1 if name in self.unsynchronised else 1_000,
         )  # fmt: skip
 
     def last_word(self, path: str) -> tuple[int, int]:
-        """When a path's receiver says, by its clock, that it heard it last, and the number of the probe; 0: it does not say."""
+        """When a path's receiver, by its clock, says it heard it last, and the probe's number; 0: it does not say."""
         last_ns, sequence = self.last.get(path, (0, 0))
         return last_ns and last_ns + self.ahead.get(node_of(_ends(path).destination), 0), sequence * self.count
 
@@ -206,7 +208,8 @@ class World:
         at_ns = self.now_ns + self.ahead.get(node_of(nic), 0)
         return Event(
             id=f"{fault}/{state}", kind="flap", who=nic, state=state, at_ns=at_ns, since_ns=at_ns,
-            confidence=confidence, fault=fault, evidence={"suppressed": False, "reuse_at_ns": 0, "carrier_down_count": count, **evidence},
+            confidence=confidence, fault=fault,
+            evidence={"suppressed": False, "reuse_at_ns": 0, "carrier_down_count": count, **evidence},
         )  # fmt: skip
 
     def path_event(self, path: str, state: str, *, since_ns: int | None = None) -> list:
@@ -230,12 +233,13 @@ class World:
         rows["last_ns"], rows["sequence"] = self.last_word(path)
         node = node_of(parse_path(path).destination)
         return DelayBatch.of(
-            rows, node=node, at_ns=self.now_ns + self.ahead.get(node, 0), interval_ns=self.every * STEP, every_ns=self.every * STEP,
+            rows, node=node, at_ns=self.now_ns + self.ahead.get(node, 0), interval_ns=self.every * STEP,
+            every_ns=self.every * STEP,
             paths=(path,), bound_ns=-1 if node in self.unsynchronised else 1_000,
         )  # fmt: skip
 
     def lie(self, path: str, state: str, since_ns: int | None = None, told: int = 0) -> list:
-        """A path's event alone, which may say which probe the receiver had heard last (`told`); returns the commands given."""
+        """A path's event alone, which may say what probe its receiver had heard last (`told`); returns the commands."""
         ahead_ns = self.ahead.get(node_of(path.partition(">")[2].partition("#")[0]), 0)
         since_ns = self.now_ns + ahead_ns - 150_000_000 if since_ns is None else since_ns
         fault = f"{path}/silent-{since_ns}"
@@ -264,6 +268,7 @@ class World:
     def port_word(self, nic: str, *, good: bool) -> PortState:
         """The report alone."""
         return PortState(
-            node=node_of(nic), nic=nic, at_ns=self.now_ns + self.ahead.get(node_of(nic), 0), carrier=good, admin_up=True,
+            node=node_of(nic), nic=nic, at_ns=self.now_ns + self.ahead.get(node_of(nic), 0), carrier=good,
+            admin_up=True,
             carrier_down_count=self.downs.get(nic, 1), carrier_up_count=1, fault="boot",
         )  # fmt: skip

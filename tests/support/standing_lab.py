@@ -43,7 +43,8 @@ class StandingLab(NamedTuple):
         """What a command in the namespace of a host, or ``control``, says."""
         return subprocess.run(
             [FOLIOT, "lab", "exec", "--folder", str(self.folder), place, "--", *command],
-            env=os.environ | {"PYTHONPATH": str(TOYS)} | environment, capture_output=True, text=True, check=True, timeout=patience(60),
+            env=os.environ | {"PYTHONPATH": str(TOYS)} | environment, capture_output=True, text=True, check=True,
+            timeout=patience(60),
         ).stdout  # fmt: skip
 
     def until(self, what, why: str):
@@ -63,8 +64,10 @@ def standing(folder: Path, scenario: str) -> Iterator[StandingLab]:
         pytest.skip(" ".join(missing))
     (folder / "scenario.toml").write_text(scenario)
     with subprocess.Popen(
-        [FOLIOT, "lab", "run", "--force", str(folder / "scenario.toml"), "--stay", "--port", "0", "--folder", str(folder / "lab")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONPATH": str(TOYS), "PYTHONUNBUFFERED": "1"},
+        [FOLIOT, "lab", "run", "--force", str(folder / "scenario.toml"), "--stay", "--port", "0",
+         "--folder", str(folder / "lab")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"PYTHONPATH": str(TOYS), "PYTHONUNBUFFERED": "1"},
     ) as running:  # fmt: skip
         said: list[str] = []
         try:

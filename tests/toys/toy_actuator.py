@@ -1,4 +1,7 @@
-"""An extension: packets that a job has marked (SO_MARK) go another way than the rest. A class of traffic, its actuator, and a remedy that moves it."""
+"""An extension: packets that a job has marked (SO_MARK) go another way than the rest.
+
+A class of traffic, its actuator, and a remedy that moves it.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ _ONLINK = 4
 _ORDERS = {"admin-down": Reroute, "admin-up": Restore}
 
 
-# -- in the agent ---------------------------------------------------------------------------------------------------------
+# -- in the agent -----------------------------------------------------------------------------------------------------
 
 
 class MarkedPackets:
-    """See `foliot_agent.actuators.base.Actuator`: a rule and a table for each mark, with a route for each destination."""
+    """See `foliot_agent.actuators.base.Actuator`: a rule and a table for a mark, with a route for each destination."""
 
     traffic = TRAFFIC
 
@@ -139,11 +142,11 @@ async def _rehearse_removal() -> tuple[Change, ...]:
     )
 
 
-# -- in the remediator ----------------------------------------------------------------------------------------------------
+# -- in the remediator ------------------------------------------------------------------------------------------------
 
 
 class MovesMarks:
-    """Takes a node's marked packets off a NIC that an administrator sets down, and back; the verbs are those of losses."""
+    """Takes a node's marked packets off a NIC that an administrator sets down, and back; verbs are those of losses."""
 
     name = TRAFFIC
     priority = 1

@@ -1,4 +1,7 @@
-"""An extension: NICs whose received errors rise. One kind of event and its detector, with settings of its own; nothing of Foliot's is touched."""
+"""An extension: NICs whose received errors rise.
+
+One kind of event and its detector, with settings of its own; nothing of Foliot's is touched.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 
 ERRORS = EventKind(
     name="errors", concerns="nic", summary="a NIC that receives broken frames",
-    states=(EventState("rising", "{who} receives broken frames"), EventState("still", "{who} receives no more broken frames", is_relief=True)),
+    states=(EventState("rising", "{who} receives broken frames"),
+            EventState("still", "{who} receives no more broken frames", is_relief=True)),
     words=lambda event: f" ({event.number('count'):.0f} in a second)" if event.state == "rising" else "",
 )  # fmt: skip
 
@@ -74,7 +78,8 @@ def _rising(seen: PortState, rose: int) -> Event:
 
 def _still(seen: PortState, rose: int, began: Event) -> Event:
     return Event(
-        id=f"{began.fault}/still", kind=ERRORS.name, who=seen.nic, state="still", at_ns=seen.at_ns, since_ns=began.since_ns,
+        id=f"{began.fault}/still", kind=ERRORS.name, who=seen.nic, state="still", at_ns=seen.at_ns,
+        since_ns=began.since_ns,
         evidence={"count": rose}, fault=began.fault, cause=began.id,
     )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""An extension: NICs that are down say why in their alias, for whoever looks at the host. One verb, from the remedy that asks for it to the kernel."""
+"""An extension: NICs that are down say why in their alias, for whoever looks at the host.
+
+One verb, from the remedy that asks for it to the kernel.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, tag="mark", tag_field="ver
     """Empty: none."""
 
 
-# -- in the remediator ----------------------------------------------------------------------------------------------------
+# -- in the remediator ------------------------------------------------------------------------------------------------
 
 
 class Marks:
@@ -78,7 +81,7 @@ class Marks:
         """Its NICs were forgotten."""
 
 
-# -- in the agent ---------------------------------------------------------------------------------------------------------
+# -- in the agent -----------------------------------------------------------------------------------------------------
 
 
 def _handler(view: NodeView) -> ActionHandler:

@@ -61,7 +61,8 @@ def main() -> int:
     for goal in goals:
         met = "met" if goal.met else "missed"
         print(
-            f"goal {met}: {goal.what} ({goal.topology}; load: {goal.load:.0%} {goal.ways}; {goal.drift_ppb / 1e3:g} ppm): wanted {goal.wanted_ns:,.0f} ns, measured {goal.measured_ns:,.0f} ns"
+            f"goal {met}: {goal.what} ({goal.topology}; load: {goal.load:.0%} {goal.ways}; {goal.drift_ppb / 1e3:g} "
+            f"ppm): wanted {goal.wanted_ns:,.0f} ns, measured {goal.measured_ns:,.0f} ns"
         )
     if arguments.json:
         more = {name: msgspec.to_builtins(each) for name, each in (("best_of_chrony", best), ("goals", goals))}
@@ -119,8 +120,10 @@ def _find(folder: Path) -> tuple[Binaries, list[str]]:
     wanted = {"chronyd": "chrony", "ptp4l": "linuxptp"}
     found = {name: shutil.which(name, path=path) for name in wanted}
     lacking = [
-        f"There is no {name} ({package}), neither in {folder / 'usr/sbin'} nor in PATH. Without installing it, which may start a service that sets"
-        f" this machine's clock: mkdir -p {folder} && cd {folder} && apt-get download {package} && dpkg-deb -x {package}_*.deb ."
+        f"There is no {name} ({package}), neither in {folder / 'usr/sbin'} nor in PATH. Without installing it, which "
+        "may start a service that sets"
+        f" this machine's clock: mkdir -p {folder} && cd {folder} && apt-get download {package} && dpkg-deb -x "
+        f"{package}_*.deb ."
         for name, package in wanted.items()
         if found[name] is None
     ]

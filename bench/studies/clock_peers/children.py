@@ -51,7 +51,8 @@ class Children:
         """
         with self.log(name).open("ab") as output:
             self._running[name] = await asyncio.create_subprocess_exec(
-                *arguments, env={**os.environ, **(environment or {})}, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+                *arguments, env={**os.environ, **(environment or {})}, stdin=asyncio.subprocess.DEVNULL, stdout=output,
+                stderr=output,
                 preexec_fn=child_setup(namespace), start_new_session=True,
             )  # fmt: skip
 

@@ -85,7 +85,8 @@ def text(configuration: Configuration, network: Network, host: str, folder: Path
         asked = tuple(each for each in hosts if each != host)
     slower = poll + _SLOWER[configuration.sources]
     lines = [
-        f"{configuration.directive} {network.plan.address(each)} port {configuration.port} minpoll {slower} maxpoll {slower}"
+        f"{configuration.directive} {network.plan.address(each)} port {configuration.port} minpoll {slower} maxpoll "
+        f"{slower}"
         f" xleave {configuration.options} noselect"
         for each in asked
     ]
@@ -94,7 +95,8 @@ def text(configuration: Configuration, network: Network, host: str, folder: Path
         # A peer needs a time of its own, or the other end accepts nothing from it and polls once a second at most.
         lines += [f"local stratum {5 if host == hosts[0] else 6}", "allow 100.64.0.0/10"]
     lines += [
-        f"port {configuration.port if serves else 0}", "cmdport 0", f"bindcmdaddress {folder}/sock", f"pidfile {folder}/pid",
+        f"port {configuration.port if serves else 0}", "cmdport 0", f"bindcmdaddress {folder}/sock",
+        f"pidfile {folder}/pid",
         f"logdir {folder}", "log statistics",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -29,7 +29,8 @@ LOW_PASS_S = 2.0
 _ASKED = 1.5
 """Questions for each measurement, because measurements come at random times. One seen twice counts once."""
 
-# IEEE 1588-2008, 13.3 and 15.4: header, target port, hops, action; then the TLV. 0xC000 is linuxptp's own TIME_STATUS_NP.
+# IEEE 1588-2008, 13.3 and 15.4: header, target port, hops, action; then the TLV. 0xC000 is linuxptp's own
+# TIME_STATUS_NP.
 _HEADER = struct.Struct("!BBHBxHqI8sHHBb8sHBBBxHHH")
 _MANAGEMENT, _GET, _RESPONSE, _TLV, _TIME_STATUS = 0x0D, 0, 2, 0x0001, 0xC000
 _STATUS = struct.Struct("!qq")
@@ -66,7 +67,8 @@ def client_text(folder: Path, server: str, interval: int) -> str:
 
 def _text(folder: Path, interval: int, **more: object) -> str:
     settings = {
-        "free_running": 1, "time_stamping": "software", "network_transport": "UDPv4", "udp_ttl": 4, "logAnnounceInterval": 0,
+        "free_running": 1, "time_stamping": "software", "network_transport": "UDPv4", "udp_ttl": 4,
+        "logAnnounceInterval": 0,
         "logSyncInterval": interval, "logMinDelayReqInterval": interval,
         # Otherwise the master sends everything a second time, without a receiver.
         "inhibit_multicast_service": 1,

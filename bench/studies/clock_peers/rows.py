@@ -98,7 +98,8 @@ def row(
     independent = effective(judged.nearest)
     at_most = outside_at_most(independent) if bounded and (wrong <= judged.bound_ns).all() else None
     return Row(
-        tool=tool, **run._asdict(), windows=judged.windows, silent_windows=judged.silent, p50_ns=middle, p99_ns=high, max_ns=most,
+        tool=tool, **run._asdict(), windows=judged.windows, silent_windows=judged.silent, p50_ns=middle, p99_ns=high,
+        max_ns=most,
         bias_ns=round(bias, 1) if len(wrong) else None, p99_about_bias_ns=round(spread, 1) if len(wrong) else None,
         packets_per_s=round(packets_per_s, 1),
         within_bound=float((wrong <= judged.bound_ns).mean()) if bounded else None,
@@ -111,7 +112,8 @@ def row(
 
 
 HEADING = (
-    f"{'topology':<9} {'load':>5} {'ways':<5} {'drift':>7} {'tool':<21} {'win':>4} {'silent':>6} {'p50 ns':>10} {'p99 ns':>11} {'max ns':>11}"
+    f"{'topology':<9} {'load':>5} {'ways':<5} {'drift':>7} {'tool':<21} {'win':>4} {'silent':>6} {'p50 ns':>10} "
+    f"{'p99 ns':>11} {'max ns':>11}"
     f" {'bias ns':>9} {'p99 about':>10} {'pkt/s':>6} {'bound ns':>9} {'within':>8} {'hard':>8} {'idle cpu':>8}"
 )
 
@@ -121,9 +123,12 @@ def line(row: Row) -> str:
     topology, drift = row.topology.partition(":")[0], f"{row.drift_ppb / 1e3:g} ppm"
     covered = "" if row.uncovered_at_most is None else f" (outside: at most {row.uncovered_at_most:.1%} of windows)"
     return (
-        f"{topology:<9} {row.load:>5.0%} {row.ways:<5} {drift:>7} {row.tool:<21} {row.windows:>4} {row.silent_windows:>6}"
-        f" {_number(row.p50_ns, 10)} {_number(row.p99_ns, 11)} {_number(row.max_ns, 11)} {_number(row.bias_ns, 9)} {_number(row.p99_about_bias_ns, 10)} {row.packets_per_s:>6.0f}"
-        f" {_number(row.median_bound_ns, 9)} {_share(row.within_bound)} {_share(row.within_hard_bound)} {row.idle_cpu:>8.0%}{covered}"
+        f"{topology:<9} {row.load:>5.0%} {row.ways:<5} {drift:>7} {row.tool:<21} {row.windows:>4} "
+        f"{row.silent_windows:>6}"
+        f" {_number(row.p50_ns, 10)} {_number(row.p99_ns, 11)} {_number(row.max_ns, 11)} {_number(row.bias_ns, 9)} "
+        f"{_number(row.p99_about_bias_ns, 10)} {row.packets_per_s:>6.0f}"
+        f" {_number(row.median_bound_ns, 9)} {_share(row.within_bound)} {_share(row.within_hard_bound)} "
+        f"{row.idle_cpu:>8.0%}{covered}"
     )
 
 

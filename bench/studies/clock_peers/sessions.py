@@ -209,7 +209,9 @@ class Session:
         pairs = {rows.FOLIOT: ours.pairs(hosts), **measuring}
         return [
             rows.row(
-                tool, run, what, packets_per_s=packets[rows.PTP if tool == rows.PTP_LOW else tool] / took_s / pairs.get(tool, len(hosts) - 1),
+                tool, run, what,
+                packets_per_s=packets[rows.PTP if tool == rows.PTP_LOW else tool]
+                / took_s / pairs.get(tool, len(hosts) - 1),
                 carried=[each_bits / took_s / (RATE_MBPS * 1e6) for each_bits in bits],
                 idle_cpu=cpu.idle_share(after), stolen_cpu=cpu.stolen_share(after),
             )

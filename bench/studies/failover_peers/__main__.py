@@ -104,7 +104,7 @@ async def _measure(arguments: argparse.Namespace, document: Document, folder: Pa
     print(f"machine: {sampler.machine()}")
     if arguments.json:
         more = {"coverage": coverages, "fabric": spec, "under": sampler.machine()}
-        document.write(arguments.json, found, **{name: msgspec.to_builtins(each) for name, each in more.items()})  # fmt: skip
+        document.write(arguments.json, found, **{name: msgspec.to_builtins(each) for name, each in more.items()})
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -99,7 +99,8 @@ class Bfd:
         moments = [told.get(ends) for ends in ought.values()]
         return Row(
             variant=cut.variant, where=cut.where, tool=self.name, rep=rep,
-            detect_ms=ms(injected_ns, min(concerned.values(), default=None)), detect_all_ms=ms(injected_ns, last(moments)),
+            detect_ms=ms(injected_ns, min(concerned.values(), default=None)),
+            detect_all_ms=ms(injected_ns, last(moments)),
             ought=len(ought), did=sum(moment is not None for moment in moments),
             strays=len(strays) + len(told) - len(concerned), packets_per_s=round(self._packets_per_s, 1),
         )  # fmt: skip

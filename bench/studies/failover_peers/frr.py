@@ -29,9 +29,13 @@ _ZEBRA_S = 5.0
 _LEAST_TTL = 250
 """The least TTL that a session accepts. Two hosts of one leaf have 254, bfdd's default; through leaf, spine and leaf
 it is 252."""
-_FETCH = "mkdir -p {folder} && cd {folder} && apt-get download frr libyang2 libc-ares2 && for each in *.deb; do dpkg-deb -x $each .; done"
+_FETCH = (
+    "mkdir -p {folder} && cd {folder} && apt-get download frr libyang2 libc-ares2 && "
+    "for each in *.deb; do dpkg-deb -x $each .; done"
+)
 _CHANGE = re.compile(
-    r"(?P<at>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) .*state-change: \[mhop:(?:yes|no) peer:(?P<peer>\S+) local:(?P<local>\S+) [^]]*\]"
+    r"(?P<at>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) .*state-change: "
+    r"\[mhop:(?:yes|no) peer:(?P<peer>\S+) local:(?P<local>\S+) [^]]*\]"
     r" (?P<was>\S+) -> (?P<state>\S+)(?: reason:(?P<reason>\S+))?"
 )
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - its time zone is that of the log, which is started with UTC

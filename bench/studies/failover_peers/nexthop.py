@@ -59,8 +59,10 @@ class Nexthops:
             self._settings.set(namespace, {**_HASH, "net/ipv4/fib_multipath_hash_seed": str(1 + number)})
         self._put()
         ends = {
-            End(host, rail): routed.service_address(self._plan, host, rail) for host in hosts for rail in self._plan.rails
-        }  # fmt: skip
+            End(host, rail): routed.service_address(self._plan, host, rail)
+            for host in hosts
+            for rail in self._plan.rails
+        }
         self._witness = Witness(ends, hosts, self._stage.time, rate_hz=_RATE_HZ, port=_PORT)
         self._carriers = Carriers(hosts.values(), self._stage.time)
 

@@ -67,7 +67,8 @@ def last(moments: list[int | None]) -> int | None:
 
 
 HEADING = (
-    f"{'variant':<19} {'where':<22} {'tool':<16} {'rep':>3} {'detect':>8} {'all':>8} {'did':>6} {'stray':>5} {'move':>8} {'out':>8} {'in':>8}"
+    f"{'variant':<19} {'where':<22} {'tool':<16} {'rep':>3} {'detect':>8} {'all':>8} {'did':>6} {'stray':>5} "
+    f"{'move':>8} {'out':>8} {'in':>8}"
     f" {'gap ms':>8} {'pkt/s':>6}"
 )
 
@@ -89,13 +90,17 @@ def line(row: Row) -> str:
         )
     ]
     share = f"{row.did}/{row.ought}"
-    return f"{begin} {times[0]} {times[1]} {share:>6} {row.strays:>5} {' '.join(times[2:])} {_number(row.packets_per_s, 6)}"
+    return (
+        f"{begin} {times[0]} {times[1]} {share:>6} {row.strays:>5} {' '.join(times[2:])} "
+        f"{_number(row.packets_per_s, 6)}"
+    )
 
 
 def coverage_line(coverage: Coverage) -> str:
     """A coverage in words."""
     return (
-        f"{coverage.tool}: {coverage.sessions} sessions ride {coverage.ridden_paths} of {coverage.paths} paths between leaves,"
+        f"{coverage.tool}: {coverage.sessions} sessions ride {coverage.ridden_paths} of {coverage.paths} paths between "
+        "leaves,"
         f" and {coverage.ridden_trunk_ways} of {coverage.trunk_ways} ways of the links to spines"
     )
 

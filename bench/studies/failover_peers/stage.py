@@ -117,7 +117,9 @@ class Peer(Protocol):
         """The coverage of its sessions; None: it has none, or has not been started."""
 
 
-async def in_turn(peers: Sequence[Peer], stage: Stage, variants: Sequence[str], rep: int, tell: Callable[[Row], None]) -> None:  # fmt: skip
+async def in_turn(
+    peers: Sequence[Peer], stage: Stage, variants: Sequence[str], rep: int, tell: Callable[[Row], None]
+) -> None:
     """Runs one repetition: each peer is started, put through the variants, and stopped.
 
     A peer that cannot run says so.

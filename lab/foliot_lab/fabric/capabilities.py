@@ -75,7 +75,8 @@ def enter() -> Literal["root", "user namespace"]:
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     except OSError as error:
         raise KernelError(
-            f"the lab needs root, or a user namespace, and the kernel permits this user neither ({error}). Run it as root,"
+            f"the lab needs root, or a user namespace, and the kernel permits this user neither ({error}). Run it as "
+            "root,"
             f" or allow user namespaces: {_user_namespace_switches()}"
         ) from error
     return "user namespace"

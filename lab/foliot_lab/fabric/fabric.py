@@ -131,7 +131,7 @@ class Fabric:
     def spine(
         self, source: str, destination: str, rail: str, source_port: int, destination_port: int = OVERLAY_PORT
     ) -> str | None:
-        """The spine that carries UDP of these ports between two nodes' NICs, as the leaf's kernel says; None: same leaf.
+        """The spine that carries UDP of these ports between two NICs, as the leaf's kernel says; None: same leaf.
 
         Raises:
             KeyError: there is no such NIC.

@@ -47,8 +47,8 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 class ScenarioTime:
     """The seconds of a scenario. They stand still while the lab does, as on a virtual machine that is halted.
 
-    By the clock alone, all that was due meanwhile would come at once. A fault would be over as soon as it began, and the
-    witness would not know the ways of before.
+    By the clock alone, all that was due meanwhile would come at once. A fault would be over as soon as it began, and
+    the witness would not know the ways of before.
 
     Parameters:
         start_s: the event loop's time at second 0.

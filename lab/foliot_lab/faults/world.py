@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_step(path: Path, step_ns: int) -> None:
-    """Sets the sum of all steps of a clock (`SkewSpec.step_file`), in place: who has mapped the file sees it at once."""
+    """Sets the sum of all a clock's steps (`SkewSpec.step_file`), in place: who has mapped the file sees it at once."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         os.pwrite(descriptor, struct.pack("<q", step_ns), 0)

@@ -98,7 +98,8 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         between = CpuTimes.read()
         work_s = statistics.fmean(fixed_work_s() for _ in range(_WORKS))
         return cls(
-            idle_cpu=before.idle_share(between), stolen_cpu=between.stolen_from_work_share(CpuTimes.read()), fixed_work_s=work_s,
+            idle_cpu=before.idle_share(between), stolen_cpu=between.stolen_from_work_share(CpuTimes.read()),
+            fixed_work_s=work_s,
             processors=len(os.sched_getaffinity(0)), speed=speed,
         )  # fmt: skip
 
@@ -125,8 +126,10 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         advice = f"Lower {lower}, or let less else run." if lower else "Let less else run."
         quota = "" if self.speed >= 1 else f", of which it may use {self.speed:.0%}"
         return (
-            f"{named(scenario)} would keep {needed:.2g} of this machine's {self.processors} processors busy{quota}, and {demand.left:.0%} must be left:"
-            f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} of busy time is stolen, and a piece of work that takes {_WORK_S:.2f} s on a quick machine"
+            f"{named(scenario)} would keep {needed:.2g} of this machine's {self.processors} processors busy{quota}, "
+            f"and {demand.left:.0%} must be left:"
+            f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} of busy time is stolen, and a piece of work "
+            f"that takes {_WORK_S:.2f} s on a quick machine"
             f" takes {self.fixed_work_s:.2f} s here. {advice}"
         )
 

@@ -58,7 +58,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         """The steps from the counts of histograms. Times are rounded up by up to an eighth, as the buckets are."""
         took, own = steps
         return cls(
-            p50_ms=took.within_ms(0.5), p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1), steps_over_10ms=took.long,
+            p50_ms=took.within_ms(0.5), p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1),
+            steps_over_10ms=took.long,
             own_p99_ms=own.within_ms(0.99), own_max_ms=own.within_ms(1), own_over_10ms=own.long,
             by_bound_ms=took.by_bound(), own_by_bound_ms=own.by_bound(),
         )  # fmt: skip

@@ -186,7 +186,8 @@ def _ways(pulses: Pulses, came: NDArray[np.intp], start: int, rail: str) -> tupl
     away = np.flatnonzero(~home)
     if not len(away) or away[-1] == len(trail) - 1:
         return changes, None
-    # The trail is one longer than `after`: the pulse after the last one away has there the index of that one in the trail.
+    # The trail is one longer than `after`: the pulse after the last one away has there the index of that one in the
+    # trail.
     return changes, int(pulses.arrived_ns[after[away[-1]]])
 
 

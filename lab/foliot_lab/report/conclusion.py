@@ -28,7 +28,7 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
-    """The last lines of a run: every outcome, then the job, the clocks' accuracy, the machine's state, and the long steps of loops."""
+    """The last lines of a run: every outcome, the job, the clocks' accuracy, the machine's state, loops' long steps."""
     for each in conclusion.outcomes:
         yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
     if report.train is not None:
@@ -36,7 +36,8 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
     clocks = report.clocks
     if clocks.true_error_ns.p50 is not None:
         yield (
-            f"clocks: {clocks.windows} windows; true error of the value used now: median {clocks.true_error_ns.p50:.0f} ns,"
+            f"clocks: {clocks.windows} windows; true error of the value used now: median "
+            f"{clocks.true_error_ns.p50:.0f} ns,"
             f" p99 {clocks.true_error_ns.p99:.0f} ns, max {clocks.true_error_ns.max:.0f} ns; within the hard bound"
             f" {clocks.within_hard_bound:.2%}, within the statistical bound {clocks.within_bound:.2%}"
         )
@@ -58,6 +59,7 @@ def _loops(loops: Mapping[str, Steps]) -> str:
     slowest = max(loops, key=lambda name: loops[name].max_ms)
     busiest = max(loops, key=lambda name: loops[name].own_max_ms)
     return (
-        f"loops: {long} of {count_of(count, 'step')} took 10 ms or more, at most {time_of(loops[slowest].max_ms)} ({slowest});"
+        f"loops: {long} of {count_of(count, 'step')} took 10 ms or more, at most {time_of(loops[slowest].max_ms)} "
+        f"({slowest});"
         f" {own_long} by their own work, at most {time_of(loops[busiest].own_max_ms)} ({busiest})"
     )

@@ -53,7 +53,8 @@ def summary(job: TrainReport) -> str:
         words.append(f"{job.step_ms:.0f} ms each in the median, {job.comm_ms:.0f} ms of it all-reduce")
     if job.longest is not None:
         words.append(
-            f"the longest {job.longest.ms:.0f} ms (step {job.longest.step} of {job.longest.node}, at {job.longest_at_s:.1f} s)"
+            f"the longest {job.longest.ms:.0f} ms (step {job.longest.step} of {job.longest.node}, at "
+            f"{job.longest_at_s:.1f} s)"
         )
     if job.first_loss is not None and job.last_loss is not None:
         words.append(f"loss from {job.first_loss:.3f} to {job.last_loss:.3f}")

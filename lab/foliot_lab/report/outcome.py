@@ -125,7 +125,10 @@ class Outcome:
             no_way = fault.not_counted.no_way_ms >= lasted_ms - most_ms
             why = "there is no other way to move to" if no_way else "it was over before traffic had to be moved"
             return Finding(True, f"{why}{self._off(off)}")
-        words = f"{count_of(seen.interrupted, 'pair')} fell silent and did not all move in {time_of(lasted_ms)}{self._off(off)}"
+        words = (
+            f"{count_of(seen.interrupted, 'pair')} fell silent and did not all move in "
+            f"{time_of(lasted_ms)}{self._off(off)}"
+        )
         return Finding(False, f"{words}, promised within {time_of(most_ms)}", held)
 
     def _unasked(self, seen: Verdict | None) -> Finding | None:
@@ -152,7 +155,10 @@ class Outcome:
             if left_s - off.ms * 1e-3 < most_s:
                 return Finding(True, "the run was over before it could be trusted again")
             held = Held(what="back_s", promised=most_s, was=None, right=False)
-            words = f"it was healed and is not used again after {left_s:.1f} s{self._off(off)}, promised within {most_s:.1f} s"
+            words = (
+                f"it was healed and is not used again after {left_s:.1f} s{self._off(off)}, "
+                f"promised within {most_s:.1f} s"
+            )
             return Finding(False, words, held)
         took_s = (fault.restored_ns - healed_ns) * 1e-9
         counted_s = took_s - off.ms * 1e-3

@@ -136,8 +136,9 @@ def witnessed(
 ) -> dict[str, Verdict]:
     """The verdicts on each fault's pulses, up to the next fault at the same place.
 
-    If all is over and back before another fault of the pairs' paths begins, they count up to that. A fault that is not a path's, such as a killed process, is different. It counts up to the next fault of a path that
-    the pair may take. From then on, and until that fault is over, that fault answers.
+    If all is over and back before another fault of the pairs' paths begins, they count up to that. A fault that is not
+    a path's, such as a killed process, is different. It counts up to the next fault of a path that the pair may take.
+    From then on, and until that fault is over, that fault answers.
     """
     found = {}
     for injection in injections:
@@ -160,7 +161,7 @@ def witnessed(
 def _limits(
     pulses: Mapping[Pair, Pulses], injection: Injection, injections: Sequence[Injection], fabric: FabricPlan
 ) -> Iterator[tuple[int | None, bool]]:
-    """The times of later faults that may end a fault's pulses, and whether they do so also where not all is back yet."""
+    """Times of later faults that may end a fault's pulses, and whether they do so also where not all is back yet."""
     for other in sorted(injections, key=lambda each: each.injected_ns):
         if other.injected_ns <= injection.injected_ns:
             continue

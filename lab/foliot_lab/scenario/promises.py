@@ -36,8 +36,9 @@ PROMISES: dict[FaultClass, Promise] = {
         moved_ms=500.0,
         gap_ms=1_500.0,
         back_s=10.0,
-        source="docs/performance.md, road, p99: 18 to 46 ms, by the bus and armed; ten times that where others have the processors."
-        " Gap: TCP sends again 0.2, 0.6 and 1.4 s after what was lost; the second of these that comes after the move."
+        source="docs/performance.md, road, p99: 18 to 46 ms, by the bus and armed; ten times that where others have the"
+        " processors. Gap: TCP sends again 0.2, 0.6 and 1.4 s after what was lost; the second of these that comes"
+        " after the move."
         " Back: the demo takes 0.1 to 0.4 s beyond the probation.",
     ),
     "silent": Promise(
@@ -45,19 +46,21 @@ PROMISES: dict[FaultClass, Promise] = {
         moved_ms=1_000.0,
         gap_ms=3_200.0,
         back_s=10.0,
-        source="docs/performance.md, road, p99: 200 and 204 ms with four hosts, 319 and 446 ms with eight; twice the longest and more."
-        " Gap: TCP's fourth time, after 3.0 s, and the queues. Back: as above.",
+        source="docs/performance.md, road, p99: 200 and 204 ms with four hosts, 319 and 446 ms with eight; twice the"
+        " longest and more. Gap: TCP's fourth time, after 3.0 s, and the queues. Back: as above.",
     ),
     "mtu": Promise(
         found_ms=6_000.0,
         moved_ms=6_000.0,
         gap_ms=13_000.0,
         back_s=10.0,
-        source="docs/performance.md, quiet: found after 1.3 s in the median of 108, 5.3 s behind a hog. Gap: TCP's sixth time, after 12.6 s, and the queues.",
+        source="docs/performance.md, quiet: found after 1.3 s in the median of 108, 5.3 s behind a hog."
+        " Gap: TCP's sixth time, after 12.6 s, and the queues.",
     ),
     "other": Promise(
         gap_ms=1_500.0,
-        source="Nothing stops traffic, so nothing has to move; TCP may lose the same packet three times in a full queue.",
+        source="Nothing stops traffic, so nothing has to move; TCP may lose the same packet three times in a full"
+        " queue.",
     ),
 }
 """By the class of a fault, see `class_of`."""

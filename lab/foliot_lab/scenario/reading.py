@@ -125,7 +125,10 @@ class _Reader:
                 ("train",), f'the workload is {workload.kind}; a [train] goes with kind = "train" in [workload]'
             )
         elif workload.kind == "train" and isinstance(given, dict) and "load" in given:
-            reason = "train has no load: a job takes what the links give while it reduces its gradients; see gradient_mb in [train]"
+            reason = (
+                "train has no load: a job takes what the links give while it reduces its gradients; "
+                "see gradient_mb in [train]"
+            )
             self._refuse(("workload", "load"), reason)
 
     def _faults(self, tables: dict[str, Any]) -> list[FaultSpec | None]:

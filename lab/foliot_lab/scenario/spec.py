@@ -1,4 +1,4 @@
-"""The structs of a scenario: fabric, clocks, services' settings, workload, timeline of faults, and what is expected of them.
+"""A scenario's structs: fabric, clocks, services' settings, workload, timeline of faults, and what is expected of them.
 
 Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with
 `for_s` is stepped back after it.
@@ -12,7 +12,8 @@ import msgspec
 
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
 FaultKind = Literal[
-    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop", "restart",
+    "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop",
+    "restart",
     "clock-step", "bus-cut", "partition", "reload", "mtu",
 ]  # fmt: skip
 Setting = bool | int | float | str | list[bool | int | float | str]

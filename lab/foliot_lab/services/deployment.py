@@ -72,8 +72,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
             "FOLIOT_CONFIG": str(self.config(process)),
             "FOLIOT_BOOT_ID": self.boot,
             "FOLIOT_TELEMETRY__LOOP_STEPS": str(self.loop_steps(process)),
-            # Two dozen interpreters start at once. Without bytecode files, each would compile all its imports. They leave no files of root's
-            # in the folders of the code.
+            # Two dozen interpreters start at once. Without bytecode files, each would compile all its imports. They
+            # leave no files of root's in the folders of the code.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", str(self.folder.with_name("pycache"))),
         }

@@ -33,7 +33,8 @@ async def see_out(namespaces: Iterable[Namespace]) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, number)
             deadline_s = time.monotonic() + grace_s
-            while any(not _has_ended(descriptor) for descriptor in found) and time.monotonic() < deadline_s:  # noqa: ASYNC110 - the kernel ends them
+            # The kernel ends them.
+            while any(not _has_ended(descriptor) for descriptor in found) and time.monotonic() < deadline_s:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
 
 

@@ -49,7 +49,8 @@ class Readiness:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                while self.missing():  # noqa: ASYNC110 - three sources, asked ten times a second, read simpler than an event
+                # Three sources, asked ten times a second, read simpler than an event.
+                while self.missing():  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise NotReadyError(f"after {timeout_s:.0f} s: {'; '.join(self.missing())}") from None

@@ -83,7 +83,8 @@ class Agent:
 
     def _answer(self, command: Command, status: str, began_ns: int, now_ns: int) -> None:
         outcome = Outcome(
-            id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=self.name, status=status,  # type: ignore[arg-type]
+            id=f"{command.id}/outcome", command=command.id, verb=command.verb, node=self.name,
+            status=status,  # type: ignore[arg-type]
             cause=command.cause, started_ns=self._clock.now_ns(began_ns), moved_ns=self._clock.now_ns(now_ns),
             away=command.away, back=command.back, placements=command.placements, fault=command.fault,
         )  # fmt: skip

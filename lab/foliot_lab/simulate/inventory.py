@@ -65,7 +65,9 @@ class Inventory:
                 name=nic_name(name, rail), rail=rail, device=f"eth{place}", clock=name,
                 address=str(address(f"10.{place}.0.{1 + number}")),
                 service_address=str(address(f"10.{100 + place}.0.{1 + number}")),
-                path_addresses=tuple(str(address(f"100.{64 + place}.{entropy}.{1 + number}")) for entropy in range(_ENTROPIES)),
+                path_addresses=tuple(
+                    str(address(f"100.{64 + place}.{entropy}.{1 + number}")) for entropy in range(_ENTROPIES)
+                ),
                 entropies=tuple(range(_FIRST_PORT, _FIRST_PORT + _ENTROPIES)),
             )
             for place, rail in enumerate(self.rails)

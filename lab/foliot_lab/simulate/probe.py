@@ -367,7 +367,8 @@ class Probe:
         carrier = self._fabric.dark.get(nic, at_ns + 1) > at_ns
         downs = self._downs[nic]
         port = PortState(
-            node=self.name, nic=nic, at_ns=self.clock.now_ns(at_ns), carrier=carrier, admin_up=True, change=change, fault="boot",
+            node=self.name, nic=nic, at_ns=self.clock.now_ns(at_ns), carrier=carrier, admin_up=True, change=change,
+            fault="boot",
             carrier_down_count=downs, carrier_up_count=1 + downs - (not carrier),
         )  # fmt: skip
         self._bus.publish(f"{self.name}/probe", "port", port, at_ns)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from foliot_lab.simulate.central import Heard
 
 _WORDS = {
-    Witness.SOURCE: "sent", Witness.DESTINATION: "heard", Witness.FELL_SILENT: "fell silent", Witness.SPEAKS_AGAIN: "speaks again",
+    Witness.SOURCE: "sent", Witness.DESTINATION: "heard", Witness.FELL_SILENT: "fell silent",
+    Witness.SPEAKS_AGAIN: "speaks again",
 }  # fmt: skip
 _BEFORE_NS, _AFTER_NS = 700 * MS, 300 * MS
 

@@ -139,7 +139,8 @@ def _follow(course: _Course, state: str, step_ns: int, for_ns: int) -> Silence:
     found = _Findings(fleet, course.explained)
     return Silence(
         what=course.what, detail=course.detail, seed=course.seed, fault=course.fault,
-        detect_ms=_since(found.first_ns(course.broken, state), at_ns), moved_ms=_since(moved_ns, at_ns), **found.counts(),
+        detect_ms=_since(found.first_ns(course.broken, state), at_ns), moved_ms=_since(moved_ns, at_ns),
+        **found.counts(),
     )  # fmt: skip
 
 
@@ -162,7 +163,10 @@ def retold_silence(lives: Lives, seed: int, what: str) -> Iterator[str]:
     for heard in fleet.remediator.decisions:
         nodes = ", ".join(command.node for command in heard.message.commands)
         refused = ", ".join(refusal.policy for refusal in heard.message.refusals)
-        yield f"{(heard.at_ns - at_ns) / MS:9.1f}  {heard.message.verb} {heard.message.who}: {nodes or 'nobody'}{' refused: ' if refused else ''}{refused}"
+        yield (
+            f"{(heard.at_ns - at_ns) / MS:9.1f}  {heard.message.verb} {heard.message.who}: {nodes or 'nobody'}"
+            f"{' refused: ' if refused else ''}{refused}"
+        )
     for agent in fleet.agents:
         for moved_ns, _, count in agent.moves:
             yield f"{(moved_ns - at_ns) / MS:9.1f}  {agent.name} moved {count}"

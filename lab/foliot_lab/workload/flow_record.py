@@ -50,7 +50,7 @@ class FlowRecord:
         """Bytes that the buffer needs."""
         return 8 * _words(flows) + 2 * 4 * flows * slots
 
-    # -- writing --------------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def begin(self, base_ns: int) -> None:
         """Sets the start of slot 0."""
@@ -84,7 +84,7 @@ class FlowRecord:
         """Declares that everything before this moment stands in the record."""
         self._header[_WRITTEN] = at_ns
 
-    # -- reading --------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     @property
     def written_ns(self) -> int:

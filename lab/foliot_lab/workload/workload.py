@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 JOB = "foliot_lab.workload.train.job"
 _FLOWS_OPEN_S = 60.0
-"""The time for all flows to carry their first byte. A second is enough on a quick machine, and a run ends if it is over."""
+"""The time for all flows to carry their first byte. A second is enough on a quick machine, and a run ends if it is
+over."""
 _JOB_BEGINS_S = 120.0
 """The time for every rank to import PyTorch, all on the same few processors."""
 _SETTLE_S, _LONGEST_SETTLE_S = 3.0, 30.0
@@ -117,7 +118,8 @@ class Job:
 
     async def over(self) -> None:
         """Returns when no rank runs any more, or one has ended before its steps were done."""
-        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < len(self._lab.plan.hosts):  # noqa: ASYNC110 - processes end
+        # Processes end.
+        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < len(self._lab.plan.hosts):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
     async def end(self) -> None:
@@ -128,7 +130,8 @@ class Job:
     def _arguments(self, host: str) -> list[str]:
         spec = self._spec
         return [
-            "--record", str(self.file(host)), "--gradient-bytes", str(round(spec.gradient_mb * 1e6)), "--batch", str(spec.batch),
+            "--record", str(self.file(host)), "--gradient-bytes", str(round(spec.gradient_mb * 1e6)),
+            "--batch", str(spec.batch),
             "--steps", str(spec.steps or 0), "--seed", str(spec.seed), "--timeout-s", str(spec.timeout_s),
         ]  # fmt: skip
 
@@ -156,7 +159,8 @@ async def _training(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
         await job.begin()
         await _settle(lab, home)
         out.write(
-            f"workload: train, {len(lab.plan.hosts)} ranks on {len(lab.plan.rails)} rails, {lab.scenario.train.gradient_mb:g} MB of"
+            f"workload: train, {len(lab.plan.hosts)} ranks on {len(lab.plan.rails)} rails, "
+            f"{lab.scenario.train.gradient_mb:g} MB of"
             f" gradients a step; each rank's steps in {job.folder}\n"
         )
         yield Load(job=job)

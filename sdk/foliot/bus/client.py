@@ -1,7 +1,8 @@
 """The bus: NATS for observations, JetStream for what may not be lost, key-value buckets for the present state.
 
-A subject that a stream captures still reaches plain subscribers at once. So a fast reader subscribes to the subject itself, and uses a
-durable consumer only to catch up (`subscribe_kept`). Deterministic message ids make the double delivery harmless.
+A subject that a stream captures still reaches plain subscribers at once. So a fast reader subscribes to the subject
+itself, and uses a durable consumer only to catch up (`subscribe_kept`). Deterministic message ids make the double
+delivery harmless.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Bus:
 
     `put`, `put_all`, `get`, `present` and `store` are those of its buckets: see `foliot.bus.key_value.KeyValue`.
 
-    `counts` has the messages so far: kept, unstored (failed attempts to keep), rejected, stale (the bus was away) and behind (left out).
+    `counts` has the messages so far: kept, unstored (failed attempts to keep), rejected, stale (the bus was away) and
+    behind (left out).
     """
 
     def __init__(self, service: str, replicas: int, *, makes: bool) -> None:
@@ -96,7 +98,10 @@ class Bus:
 
     @classmethod
     def later(cls, settings: BusSettings, service: str, *, makes: bool = True) -> Self:
-        """Connects as `connect` does, with its errors, for a service that works meanwhile. It publishes at once, and subscribes after `opened`."""
+        """Connects as `connect` does, with its errors, for a service that works meanwhile.
+
+        It publishes at once, and subscribes after `opened`.
+        """
         found = connection.options(settings, service)
         bus = cls(service, settings.replicas, makes=makes)
         bus.url = settings.url
@@ -178,7 +183,8 @@ class Bus:
             about: selects messages by the one whom their subject is about; others are not even decoded.
             late_s: how long an observation may have waited. Older ones are left out.
         """
-        # Events, commands and outcomes are few, and readers catch up with them. Of observations only the newest are worth anything.
+        # Events, commands and outcomes are few, and readers catch up with them. Of observations only the newest are
+        # worth anything.
         backlog = None if channel.stream else LoadShedding(pattern(channel, names), self.counts, late_s)
         await self._hear(channel, handler, names, backlog, once=False, about=about)
 
@@ -187,8 +193,8 @@ class Bus:
     ) -> None:
         """Subscribes as `subscribe` does, and catches up with missed messages, each id once.
 
-        Messages from before are not delivered, but for those among the last `again` of the stream that an earlier run was delivered: it may
-        have ended before it drew all conclusions.
+        Messages from before are not delivered, but for those among the last `again` of the stream that an earlier run
+        was delivered: it may have ended before it drew all conclusions.
         """
 
         async def take(raw: Any) -> None:
@@ -234,8 +240,9 @@ class Bus:
     async def watch(self, bucket: Bucket, handler: KeyHandler, *, key: str = "", about: About | None = None) -> None:
         """Calls the handler with every key's present value, or one key's, then with each change; None: it was deleted.
 
-        A change whose message was lost is told within some 10 s, or later to the nodes of a fleet of more than 2,000. After a reconnection it
-        tells all present values again, and which keys were deleted meanwhile. `about`: as with `subscribe`.
+        A change whose message was lost is told within some 10 s, or later to the nodes of a fleet of more than 2,000.
+        After a reconnection it tells all present values again, and which keys were deleted meanwhile. `about`: as with
+        `subscribe`.
         """
         watch = await self._buckets.watch(bucket, handler, key, about)
         if bucket.name not in self._missed:
@@ -267,7 +274,10 @@ class Bus:
         self._spawn(self._recover())
 
     async def _recover(self) -> None:
-        """Makes streams and buckets again, and tells their values again: a restarted server has lost those that it held in memory."""
+        """Makes streams and buckets again, and tells their values again.
+
+        A restarted server has lost those that it held in memory.
+        """
         self._buckets.forget()
         await self._make_streams()
         for catch_up in self._catch_ups:
@@ -282,7 +292,10 @@ class Bus:
             told()
 
     async def _closed(self) -> None:
-        """Handles a closed connection: nats-py closes for good on most of a server's errors, however often it was told to reconnect."""
+        """Handles a closed connection.
+
+        nats-py closes for good on most of a server's errors, however often it was told to reconnect.
+        """
         if self._established:
             log.error("bus_closed", reason=str(self._client.last_error))
             self._sent_away.set()

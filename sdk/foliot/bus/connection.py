@@ -34,17 +34,23 @@ _REFUSED_S = 2.0
 
 
 class BusClosedError(Exception):
-    """The server has closed the connection for good: credentials revoked or expired, too slow a reader. A new start may do better."""
+    """The server has closed the connection for good: credentials revoked or expired, too slow a reader.
+
+    A new start may do better.
+    """
 
 
 async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
-    """Connects nats-py's client with `options` and callbacks, and waits for as long as it takes. Afterwards it reconnects forever."""
+    """Connects nats-py's client with `options` and callbacks, and waits for as long as it takes.
+
+    Afterwards it reconnects forever.
+    """
     waiting = False
     while True:
         try:
             await client.connect(
-                **found, **callbacks, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S, connect_timeout=_CONNECT_S,
-                ping_interval=_PING_S, max_outstanding_pings=2, allow_reconnect=True,
+                **found, **callbacks, max_reconnect_attempts=-1, reconnect_time_wait=_RETRY_S,
+                connect_timeout=_CONNECT_S, ping_interval=_PING_S, max_outstanding_pings=2, allow_reconnect=True,
             )  # fmt: skip
         except BUS_ERRORS as error:
             if not waiting:
@@ -59,7 +65,8 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
     """Keyword arguments for nats-py's `connect`: where, as whom, and how to know the server.
 
     Parameters:
-        name: of the connection, as the server shows it, and of the service whose credentials are taken from a directory.
+        name: of the connection, as the server shows it, and of the service whose credentials are taken from a
+            directory.
 
     Raises:
         SettingsError: a file that the settings name cannot be read.
@@ -88,14 +95,18 @@ def options(settings: BusSettings, name: str) -> dict[str, Any]:
 async def flush(client: Any) -> None:
     """Waits until the server has taken all that was sent, subscriptions too, however long it takes.
 
-    It flushes twice: nats-py 2.16 writes the ping of a `flush` before data that still waits to be written. Only the second ping comes behind it.
+    It flushes twice: nats-py 2.16 writes the ping of a `flush` before data that still waits to be written. Only the
+    second ping comes behind it.
     """
     for _ in range(2):
         await until_done(client.flush, "server_awaited")
 
 
 async def note(counts: collections.Counter[str], error: Exception) -> None:
-    """Logs an error that nats-py tells in passing: loudly, if a message was lost or a request will never be answered."""
+    """Logs an error that nats-py tells in passing.
+
+    It does so loudly, if a message was lost or a request will never be answered.
+    """
     reason = str(error) or type(error).__name__
     if isinstance(error, nats.errors.SlowConsumerError):
         counts["behind"] += 1

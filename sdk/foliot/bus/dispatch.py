@@ -1,4 +1,7 @@
-"""Dispatches raw messages to handlers: decodes them, and drops repeated ids where asked. It reports a broken message and goes on."""
+"""Dispatches raw messages to handlers: decodes them, and drops repeated ids where asked.
+
+It reports a broken message and goes on.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SEEN = 65_536
-"""Message ids remembered to drop second deliveries: a minute of events and outcomes in a storm of 300 events a second."""
+"""Message ids remembered to drop second deliveries: a minute of events and outcomes in a storm of 300 events a
+second."""
 _LONGEST_ID = 4_096
 """Most characters of an id, as the schemas allow them."""
 
@@ -42,7 +46,8 @@ class Dispatch:
     ) -> None:
         """Calls the handler inside the sender's trace; with `once`, not for an id that came before.
 
-        After each observation other tasks have their turn. So an event or command waits for one of them at most, however many there are.
+        After each observation other tasks have their turn. So an event or command waits for one of them at most,
+        however many there are.
         """
         if about is None or about(channel.concerned(raw.subject)):
             await self._hand_over(channel, handler, raw, once=once)

@@ -1,4 +1,7 @@
-"""Catches up with a stream after a plain subscription missed messages. It makes its durable consumer anew when that has gone."""
+"""Catches up with a stream after a plain subscription missed messages.
+
+It makes its durable consumer anew when that has gone.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ log = structlog.get_logger()
 
 _AT_ONCE = 256
 _REST_S = 0.1
-"""Pause between two looks for missed messages. Nearly all have come already. In a storm, looking for each alone cost as much as hearing it."""
+"""Pause between two looks for missed messages. Nearly all have come already. In a storm, looking for each alone cost as
+much as hearing it."""
 _FETCH_S = 5.0
 _ACK_WAIT_S = 5.0
 """The server delivers the messages of a reader that died again after this long."""
@@ -34,8 +38,9 @@ class DurableConsumer:
     """One durable consumer.
 
     Parameters:
-        take: called with every message, oldest first. When it returns, that message is acknowledged alone. One acknowledgement for all before
-            it would cover messages that the server sent into a dead connection, and they would be lost.
+        take: called with every message, oldest first. When it returns, that message is acknowledged alone. One
+            acknowledgement for all before it would cover messages that the server sent into a dead connection, and they
+            would be lost.
     """
 
     def __init__(
@@ -58,7 +63,8 @@ class DurableConsumer:
     async def begin(self, again: int) -> None:
         """Makes the consumer if there is none, without messages from before.
 
-        Its messages among the stream's last `again` numbers, up to the last one that was delivered to it, are taken once more.
+        Its messages among the stream's last `again` numbers, up to the last one that was delivered to it, are taken
+        once more.
         """
         self._reads = bool(again)
         self._created = (await until_done(self._info, "stream_awaited", stream=self._stream)).created
@@ -113,7 +119,9 @@ class DurableConsumer:
             renewed.cancel()
 
     async def _find(self) -> int:
-        """Binds to the consumer. If it was deleted, or the store was lost, it is made anew behind the messages that were taken.
+        """Binds to the consumer.
+
+        If it was deleted, or the store was lost, it is made anew behind the messages that were taken.
 
         Returns the number of the stream's last message.
         """

@@ -41,7 +41,9 @@ _AT_ONCE = 256
 
 
 class KeyValue:
-    """The buckets of one connection. All but `watch` raises `nats.errors.Error` if the bus did not answer, or did not store a value.
+    """The buckets of one connection.
+
+    All but `watch` raises `nats.errors.Error` if the bus did not answer, or did not store a value.
 
     Parameters:
         client, stream: the NATS connection and its JetStream context.
@@ -58,13 +60,17 @@ class KeyValue:
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
-        """Forgets all buckets, because the server may have lost those in its memory. The next use asks for each again."""
+        """Forgets all buckets, because the server may have lost those in its memory.
+
+        The next use asks for each again.
+        """
         self._stores.clear()
 
     async def open(self) -> None:
         """Makes every bucket that is not there. A connection that makes none looks for those that nodes read or write.
 
-        It looks for no others: a node may be updated before the first service that makes a new bucket of the central services.
+        It looks for no others: a node may be updated before the first service that makes a new bucket of the central
+        services.
 
         Raises:
             BucketNotFoundError: one is not there.
@@ -98,7 +104,9 @@ class KeyValue:
         return int(acknowledged.seq)
 
     async def put_all(self, bucket: Bucket, messages: Mapping[str, msgspec.Struct]) -> None:
-        """Writes many keys, at least one, and waits until the last is stored. One before it may be lost with the connection.
+        """Writes many keys, at least one, and waits until the last is stored.
+
+        One before it may be lost with the connection.
 
         A stream takes one connection's messages in order, so it has to acknowledge only the last.
         """
@@ -157,8 +165,8 @@ class KeyValue:
     async def _stored(self, bucket: Bucket, key: str) -> AsyncGenerator[Any, None]:
         """The raw messages stored under a key, or under all keys, with the marks of deleted ones.
 
-        nats-py 2.16's watcher is not used: it may end before its first entry. A connection that may make no consumers asks for each key. A
-        consumer is faster in a large fleet.
+        nats-py 2.16's watcher is not used: it may end before its first entry. A connection that may make no consumers
+        asks for each key. A consumer is faster in a large fleet.
         """
         if key:
             stored = key_value_read.values(self._stream, bucket.name, [bucket.subject(key)])

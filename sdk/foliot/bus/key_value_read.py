@@ -43,7 +43,10 @@ async def subjects(client: Any, bucket: str, pattern: str) -> list[str]:
 
 
 async def values(jetstream: Any, bucket: str, wanted: Sequence[str]) -> AsyncGenerator[Any, None]:
-    """The stored values of these subjects and the marks of deleted keys, as raw messages of nats-py. A subject that never was is left out."""
+    """The stored values of these subjects and the marks of deleted keys, as raw messages of nats-py.
+
+    A subject that never was is left out.
+    """
     for start in range(0, len(wanted), _READ_AT_ONCE):
         chunk = wanted[start : start + _READ_AT_ONCE]
         for raw in await asyncio.gather(*(_value(jetstream, bucket, subject) for subject in chunk)):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from foliot_schemas.subjects import Bucket
 
 WRITTEN = "Foliot-Written"
-"""Header of every value: its writer, the revision of the lease that it wrote under (0: none), and the number of the writing."""
+"""Header of every value: its writer, the revision of the lease that it wrote under (0: none), and the number of the
+writing."""
 _LONGEST_WRITTEN = 64
 _MOST_TOLD = 1 << 18
 """Keys remembered. Beyond that many, keys that somebody makes up cannot be told from those of a fleet."""
@@ -29,10 +30,10 @@ _MOST_AT_A_LOOK = 256
 class KeyValueWatch:
     """Tells each value of a bucket, or of one key, to a handler.
 
-    A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be lost. A server of a
-    cluster does not forward it before it knows of the subscription, nor while the route between two servers is cut. So the watch also looks
-    now and then for values that the bucket has stored since the last look (`MissedChanges`). Telling and looking raise `nats.errors.Error` if the
-    bus did not answer.
+    A change comes as a plain message of the bucket's own subject, sooner than through a consumer. Such a message can be
+    lost. A server of a cluster does not forward it before it knows of the subscription, nor while the route between two
+    servers is cut. So the watch also looks now and then for values that the bucket has stored since the last look
+    (`MissedChanges`). Telling and looking raise `nats.errors.Error` if the bus did not answer.
 
     Parameters:
         subject: of the keys that are watched.
@@ -82,7 +83,10 @@ class KeyValueWatch:
         self._next, self._created = undecided, info.created
 
     async def look(self, info: Any) -> None:
-        """Tells the values that were stored since the last look and not told yet. `info` is nats-py's of the bucket's stream, now."""
+        """Tells the values that were stored since the last look and not told yet.
+
+        `info` is nats-py's of the bucket's stream, now.
+        """
         if began_anew(info, self._created, self._next - 1):
             await self.tell_present()
             return
@@ -121,7 +125,10 @@ class KeyValueWatch:
         await self._tell(token, None if key_value_read.is_deleted(raw) else raw.data)
 
     async def _ask(self, token: str, subject: str) -> None:
-        """Tells what the bucket has of a key, unless that was told last. If the bus does not answer, the next look finds it."""
+        """Tells what the bucket has of a key, unless that was told last.
+
+        If the bus does not answer, the next look finds it.
+        """
         with contextlib.suppress(*BUS_ERRORS), self._telling_stored():
             raw = await self._stream.get_last_msg(f"KV_{self._bucket.name}", subject)
             if not self._told.is_last(token, _written(raw)):
@@ -141,8 +148,8 @@ class KeyValueWatch:
     async def _tell_stored(self, raw: Any) -> bool:
         """Tells a stored value, unless a newer one was told.
 
-        Returns False if nobody can say yet which of two is newer: this one, or the one of another writer that arrived meanwhile. A message
-        may arrive late, and the message of a later value may be lost. So the next look asks again.
+        Returns False if nobody can say yet which of two is newer: this one, or the one of another writer that arrived
+        meanwhile. A message may arrive late, and the message of a later value may be lost. So the next look asks again.
         """
         token, written = token_of(self._bucket, raw.subject), _written(raw)
         if self._told.has_newer(token, written):
@@ -157,7 +164,10 @@ class KeyValueWatch:
 
 
 class _Told:
-    """Remembers the last value told of each key. So the value before it never follows one that was heard, but was not stored."""
+    """Remembers the last value told of each key.
+
+    So the value before it never follows one that was heard, but was not stored.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
@@ -185,7 +195,10 @@ class _Told:
         return self._lead(token, written) < 0
 
     def has_later_lease(self, token: str, written: str) -> bool:
-        """Whether a value that was written under a later lease was told last. A former holder's may come late, or the bus counts leases anew."""
+        """Whether a value that was written under a later lease was told last.
+
+        A former holder's may come late, or the bus counts leases anew.
+        """
         last, _ = self._last.get(token, ("", 0))
         return 0 < _lease(written) < _lease(last)
 

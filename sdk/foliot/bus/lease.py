@@ -49,7 +49,8 @@ class Lease:
     """Holds a role as long as the bus says so; not a moment longer.
 
     Parameters:
-        lasting: whether it is held until the bus says that it is not. While the bus is silent, two may hold it: for work better done twice than never.
+        lasting: whether it is held until the bus says that it is not. While the bus is silent, two may hold it: for
+            work better done twice than never.
     """
 
     def __init__(

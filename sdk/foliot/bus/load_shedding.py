@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 LATE_S, _RECENT_S = 1.0, 0.2
-"""How long ago a batch may have come, and how recent the first is that is taken after some were left out. Observations about the same trouble
-come over several subscriptions. Where one of these lags far behind another, a port is back before the silence of its paths is heard."""
+"""How long ago a batch may have come, and how recent the first is that is taken after some were left out. Observations
+about the same trouble come over several subscriptions. Where one of these lags far behind another, a port is back
+before the silence of its paths is heard."""
 _MOST, _FEW = 8_192, 256
-"""The same limits as numbers of waiting batches, for the memory that they take. The first is for each second that they may be late."""
+"""The same limits as numbers of waiting batches, for the memory that they take. The first is for each second that they
+may be late."""
 _MARK_S = 0.05
 _SAY_S = 1.0
 

@@ -19,14 +19,16 @@ log = structlog.get_logger()
 _FIRST_PAUSE_S = 1.0
 _PAUSE_S = 10.0
 _PAUSE_A_KEY_S = 0.005
-"""Added up over the keys, the least pause of a node's services. A fleet has a key for each node, and each node has two services that look
-at two buckets. So they ask the bus 800 times a second at most, however many they are. Each time takes the server some 70 us (measured)."""
+"""Added up over the keys, the least pause of a node's services. A fleet has a key for each node, and each node has two
+services that look at two buckets. So they ask the bus 800 times a second at most, however many they are. Each time
+takes the server some 70 us (measured)."""
 
 
 class MissedChanges:
     """Looks, for all watches of a bucket over one connection, for values that were stored and not told.
 
-    One request says whether the bucket has stored anything since the last look. Only if it has, each watch asks for its own keys.
+    One request says whether the bucket has stored anything since the last look. Only if it has, each watch asks for its
+    own keys.
 
     Parameters:
         of_node: whether every node may have such a connection. Those look less often in a large fleet.
@@ -40,7 +42,10 @@ class MissedChanges:
         self.watches: list[KeyValueWatch] = []
 
     async def keep_looking(self) -> None:
-        """Looks again and again, until cancelled. The nodes of a fleet begin together, so they look at different times."""
+        """Looks again and again, until cancelled.
+
+        The nodes of a fleet begin together, so they look at different times.
+        """
         pause_s = _FIRST_PAUSE_S
         while True:
             await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311 - nothing secret

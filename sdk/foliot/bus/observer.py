@@ -33,9 +33,11 @@ _RETRY_S = 0.5
 _PING_S = 2
 """Interval of pings. The client notices a bus that is away after two unanswered ones."""
 _ANSWER_S = 5.0
-"""A stream answers within milliseconds. A machine or a disk that stands still for some seconds is no reason to leave a stream's messages out."""
+"""A stream answers within milliseconds. A machine or a disk that stands still for some seconds is no reason to leave a
+stream's messages out."""
 _TRIES = 20
-"""How often it asks for streams after a reconnection. A server that has just started may need ten seconds to have them ready."""
+"""How often it asks for streams after a reconnection. A server that has just started may need ten seconds to have them
+ready."""
 _IDS = 65_536
 """Message ids remembered to drop second deliveries."""
 
@@ -134,7 +136,10 @@ class Observer:
             await self._client.flush()
 
     async def heard(self, kept: Iterable[tuple[str, str]] = ()) -> AsyncGenerator[Heard, None]:
-        """Everything subscribed to, as it comes. After a lost connection, what the streams and subjects of `kept` kept meanwhile comes first."""
+        """Everything subscribed to, as it comes.
+
+        After a lost connection, what the streams and subjects of `kept` kept meanwhile comes first.
+        """
         kept = tuple(kept)
         await self._mark(stream for stream, _ in kept)
         while True:
@@ -156,7 +161,10 @@ class Observer:
         return await self._or_nothing(f"KV_{bucket}", self._values(bucket, subject))
 
     def note(self, heard: Iterable[Heard]) -> list[Heard]:
-        """Takes messages that were read from streams, and returns the new ones by time. `heard` does not bring them again."""
+        """Takes messages that were read from streams, and returns the new ones by time.
+
+        `heard` does not bring them again.
+        """
         return [each for each in sorted(heard, key=lambda each: each.arrived_ns) if self._is_new(each)]
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -166,7 +174,10 @@ class Observer:
         return not identity or self._ids.add(identity)
 
     async def _missed(self, kept: tuple[tuple[str, str], ...]) -> list[Heard]:
-        """The messages that streams have stored since the last look, as long as they remember. Of a stream that has not answered yet, those since the start."""
+        """The messages that streams have stored since the last look, as long as they remember.
+
+        Of a stream that has not answered yet, those since the start.
+        """
         missed: list[Heard] = []
         for stream, subject in kept:
             for _ in range(_TRIES):

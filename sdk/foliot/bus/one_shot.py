@@ -33,7 +33,8 @@ ANSWER_S = 10.0
 _AGAIN, _AGAIN_S = 1, 0.5
 """How many more times a server is tried that cannot be connected to, and the pause before. It may just be starting."""
 _AS = "agent"
-"""The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and leaving need."""
+"""The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and
+leaving need."""
 
 
 class Ahead(NamedTuple):

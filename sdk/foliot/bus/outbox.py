@@ -1,7 +1,8 @@
 """Offers each message that may not be lost to its stream, under the same id, until it is stored.
 
-Messages keep their order. A message that is published while the bus is away waits in a line, and later ones stand behind it until the line
-is through. Where the bus answers and the stream does not, readers hear each message at once, and each is offered again by itself.
+Messages keep their order. A message that is published while the bus is away waits in a line, and later ones stand
+behind it until the line is through. Where the bus answers and the stream does not, readers hear each message at once,
+and each is offered again by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _LOOK_S = 0.02
 
 
 class _Line:
-    """Messages of one family of subjects that wait for the bus, or behind one that does. The message that was published first stands first."""
+    """Messages of one family of subjects that wait for the bus, or behind one that does.
+
+    The message that was published first stands first.
+    """
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -62,7 +66,10 @@ class _Line:
 
 
 class Outbox:
-    """Offers the messages of one connection to their streams. It counts them as `kept`, or as `unstored`, and then shows them on `rejected`."""
+    """Offers the messages of one connection to their streams.
+
+    It counts them as `kept`, or as `unstored`, and then shows them on `rejected`.
+    """
 
     def __init__(
         self, stream: Any, counts: collections.Counter[str], rejecting: Rejecting, connected: Callable[[], bool]

@@ -1,4 +1,7 @@
-"""The streams and buckets of the contract, as JetStream keeps them. Making them raises `nats.errors.Error` if the bus did not."""
+"""The streams and buckets of the contract, as JetStream keeps them.
+
+Making them raises `nats.errors.Error` if the bus did not.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,9 @@ async def make_streams(jetstream: JetStreamContext, replicas: int) -> None:
 async def make_bucket(jetstream: JetStreamContext, bucket: Bucket, replicas: int) -> None:
     """Makes the stream of a bucket, as `make_streams`.
 
-    nats-py's `create_key_value` is not used. It permits roll-ups, and a roll-up header on its own key would let a node empty the whole
-    bucket. It permits direct reads, too, which a request could have sent to anybody (see `foliot_schemas.permissions`).
+    nats-py's `create_key_value` is not used. It permits roll-ups, and a roll-up header on its own key would let a node
+    empty the whole bucket. It permits direct reads, too, which a request could have sent to anybody (see
+    `foliot_schemas.permissions`).
     """
     config = api.StreamConfig(
         name=f"KV_{bucket.name}", subjects=[bucket.subject()], max_msgs_per_subject=1, max_age=bucket.keep_s or None,

@@ -46,7 +46,10 @@ def in_words(error: BaseException) -> str:
         case ssl.SSLCertVerificationError():
             said = f"its certificate is not trusted here ({error.verify_message})"
         case ssl.SSLError():
-            said = f"TLS does not come about ({(getattr(error, 'reason', '') or 'no reason told').lower().replace('_', ' ')})"
+            said = (
+                "TLS does not come about "
+                f"({(getattr(error, 'reason', '') or 'no reason told').lower().replace('_', ' ')})"
+            )
         case TimeoutError():
             said = "no answer in time"
         case APIError():
@@ -65,14 +68,20 @@ def _of_system(error: OSError) -> str:
 
 
 def heed_cancellation() -> None:
-    """Raises the `CancelledError` that came together with the bus's answer. Python 3.11's wait_for, which nats-py uses, forgets it."""
+    """Raises the `CancelledError` that came together with the bus's answer.
+
+    Python 3.11's wait_for, which nats-py uses, forgets it.
+    """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
 async def until_done(attempt: Callable[[], Awaitable[Result]], event: str, **context: str) -> Result:
-    """The result of the first attempt that succeeds. Each one before is logged as this event; pauses double up to five seconds."""
+    """The result of the first attempt that succeeds.
+
+    Each one before is logged as this event; pauses double up to five seconds.
+    """
     delay_s = FIRST_S
     while True:
         try:

@@ -29,7 +29,10 @@ def pattern(channel: Channel, names: tuple[str, ...]) -> str:
 
 
 def began_anew(info: Any, created: dt.datetime | None, last: int) -> bool:
-    """Whether a stream is not the one that was read up to a number: it was made anew, or is an older copy. `info` is nats-py's of it, now."""
+    """Whether a stream is not the one that was read up to a number: it was made anew, or is an older copy.
+
+    `info` is nats-py's of it, now.
+    """
     return bool(info.created != created or info.state.last_seq < last)
 
 

@@ -1,6 +1,7 @@
 """The command ``foliot``: each subcommand is a module with ``register(subparsers)``.
 
-Other distributions add theirs by entry points of the group ``foliot.commands``. Only the called subcommand's module is imported.
+Other distributions add theirs by entry points of the group ``foliot.commands``. Only the called subcommand's module is
+imported.
 """
 
 from __future__ import annotations

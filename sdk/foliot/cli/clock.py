@@ -41,7 +41,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser(
         "clock",
         help="show this node's time, and how far to trust it",
-        description="Shows the common time as this node knows it, from the page that its probe writes; the bus is not asked. "
+        description="Shows the common time as this node knows it, from the page that its probe writes; "
+        "the bus is not asked. "
         "The exit status is 0 if the time is to be trusted, else 1.",
         epilog="Examples: foliot clock · foliot clock --watch · foliot clock --wait 60 --within 1000 && start-the-job. "
         "All clocks of the fleet: foliot watch clocks --no-follow",
@@ -168,7 +169,10 @@ def _words(reading: Reading, *, colour: bool) -> str:
         lines += [f"  time       {_date(at_ns)} ± {duration(bound_ns)}{hard}", *_utc_lines(state, at_ns)]
     lines += [
         f"  follows    {_FOLLOWS[state.timescale]}",
-        f"  drift      this clock runs {abs(state.drift_ppb) / 1_000:.3f} ppm too {'slow' if state.drift_ppb > 0 else 'fast'}",
+        (
+            f"  drift      this clock runs {abs(state.drift_ppb) / 1_000:.3f} ppm too "
+            f"{'slow' if state.drift_ppb > 0 else 'fast'}"
+        ),
         f"  said       {age_s:.1f} s ago (window {state.window}), "
         + (f"void in {left_s:.1f} s" if left_s > 0 else f"void since {-left_s:.1f} s ago"),
         f"  reference  {state.reference or 'none'}",

@@ -1,4 +1,7 @@
-"""``foliot decode``: messages that another tool received, as lines: ``nats sub 'foliot.v1.event.>' --translate 'foliot decode'``."""
+"""``foliot decode``: messages that another tool received, as lines.
+
+For example ``nats sub 'foliot.v1.event.>' --translate 'foliot decode'``.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser(
         "decode",
         help="show a message that another tool received",
-        description="Reads one message from standard input, or many as `nats sub --dump=-` writes them, and shows them.",
+        description="Reads one message from standard input, or many as `nats sub --dump=-` writes them, "
+        "and shows them.",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(func=_decode)

@@ -78,7 +78,8 @@ def _make(keyring: Keyring, arguments: argparse.Namespace) -> None:
     print(f"{keyring.folder}/tools     reader.creds for who only listens, admin.creds for you")
     if not arguments.host:
         print(
-            "No TLS: without --host, there is no certificate; credentials are safe on the wire, messages are not secret."
+            "No TLS: without --host, there is no certificate; credentials are safe on the wire, "
+            "messages are not secret."
         )
 
 

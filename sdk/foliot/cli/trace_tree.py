@@ -50,7 +50,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     branches: str
     spans: tuple[Span, ...]
-    """One span, or several that differ only in whom they are about. None: the line is for a parent that has not arrived."""
+    """One span, or several that differ only in whom they are about. None: the line is for a parent that has not
+    arrived."""
 
 
 def render(trace: Trace, *, colour: bool = False, everything: bool = False) -> Iterator[str]:

@@ -44,7 +44,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "pattern", nargs="*", default=_USUAL,
-        help="a subject below foliot.v1., with * and >, or a bucket, or the beginning of one (default: event command outcome)",
+        help="a subject below foliot.v1., with * and >, or a bucket, or the beginning of one "
+        "(default: event command outcome)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     past = parser.add_mutually_exclusive_group()
@@ -90,7 +91,10 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
-    """Does the work, and raises `BrokenPipeError` when the reader of a pipe on standard output goes, also while there is nothing to write."""
+    """Does the work, and raises `BrokenPipeError` when the reader of a pipe on standard output goes.
+
+    It does so also while there is nothing to write.
+    """
     task = asyncio.ensure_future(work)
     output = sys.stdout.fileno()
     if not stat.S_ISFIFO(os.fstat(output).st_mode):

@@ -1,6 +1,7 @@
 """The time of a node, and its bound.
 
-Every service takes a `Clock`; no core file reads the time itself. Any other process of a node calls `now`, `wait` or `read`, without a bus or numpy.
+Every service takes a `Clock`; no core file reads the time itself. Any other process of a node calls `now`, `wait` or
+`read`, without a bus or numpy.
 """
 
 from foliot.clock.clocks import BusClock, Clock, HostClock

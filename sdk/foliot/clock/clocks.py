@@ -68,10 +68,12 @@ class HostClock:
     def update(self, state: ClockState) -> bool:
         """Takes sync's state, if it is of this clock; says whether it was taken.
 
-        Sync knows of a boot once it has heard the host again. Until then it has only states of before, and they hold for 20 s. They
-        are told by CLOCK_REALTIME: its distance from local time was another one. So it is for a window after the date was set.
+        Sync knows of a boot once it has heard the host again. Until then it has only states of before, and they hold
+        for 20 s. They are told by CLOCK_REALTIME: its distance from local time was another one. So it is for a window
+        after the date was set.
 
-        A former leader's promise may come late: none that is older than the last state is taken, unless local time has run back since.
+        A former leader's promise may come late: none that is older than the last state is taken, unless local time has
+        run back since.
         """
         from foliot_schemas.clock import same_boot  # noqa: PLC0415 - a program that only wants the time need not load the contract
 
@@ -96,7 +98,10 @@ class HostClock:
         return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
 
     def moment(self) -> Moment | None:
-        """The present reference time for a daemon that keeps CLOCK_REALTIME by it; None without a valid state from sync."""
+        """The present reference time for a daemon that keeps CLOCK_REALTIME by it.
+
+        It is None without a valid state from sync.
+        """
         if self.state is None or self.bound_ns() < 0:
             return None
         raw_ns, realtime_ns = self._ruler.reading()
@@ -119,14 +124,15 @@ class HostClock:
 class BusClock:
     """Reference time where no probe runs, learnt from the times inside arriving messages.
 
-    A message cannot arrive before its time, so the largest difference of the last seconds is the closest. It is late by the least delay of
-    the bus, some hundred microseconds. A message from the future is believed for those seconds only. This time is good for deadlines and for
-    the order of spans; no measurement rests on it.
+    A message cannot arrive before its time, so the largest difference of the last seconds is the closest. It is late by
+    the least delay of the bus, some hundred microseconds. A message from the future is believed for those seconds only.
+    This time is good for deadlines and for the order of spans; no measurement rests on it.
     """
 
     _REMEMBERED_NS = 10_000_000_000
-    """The largest difference counts for so long, and at most twice as long. Nodes speak ten times a second. The local clock's drift, at
-    most 30 ppm by the published figures (Huygens, NSDI '18), makes it wrong by less than 1 ms meanwhile."""
+    """The largest difference counts for so long, and at most twice as long. Nodes speak ten times a second. The local
+    clock's drift, at most 30 ppm by the published figures (Huygens, NSDI '18), makes it wrong by less than 1 ms
+    meanwhile."""
 
     def __init__(self, name: str = "bus") -> None:
         self.name = name

@@ -1,6 +1,7 @@
 """An injected clock error, for the lab: offset, drift, wander and steps, exact at every moment.
 
-All hosts of a lab share one kernel clock, so the truth is known: local time is CLOCK_MONOTONIC_RAW plus `Skew.offset_ns` of it.
+All hosts of a lab share one kernel clock, so the truth is known: local time is CLOCK_MONOTONIC_RAW plus
+`Skew.offset_ns` of it.
 """
 
 from __future__ import annotations

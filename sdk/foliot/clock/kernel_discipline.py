@@ -9,7 +9,8 @@ UNSYNCHRONISED = 0x0040
 """STA_UNSYNC: no daemon disciplines the clock, or none has for long."""
 _MICROSECOND_NS, _SECOND_NS, _DAY_S = 1_000, 1_000_000_000, 86_400
 _INSERT, _DELETE, _ERROR = 1, 2, 5
-"""Clock states: TIME_INS and TIME_DEL, while STA_INS or STA_DEL announces a leap second; TIME_ERROR, which hides them."""
+"""Clock states: TIME_INS and TIME_DEL, while STA_INS or STA_DEL announces a leap second; TIME_ERROR, which hides
+them."""
 _LEAST_TAI_S = 10
 """UTC began in 1972 with so much. Where no daemon has set the offset, the kernel counts leap seconds from 0."""
 
@@ -68,7 +69,8 @@ def ask() -> tuple[int, Timex]:
 def kernel_utc() -> KernelUtc:
     """The kernel's knowledge of UTC, now.
 
-    ptpd, ptp4l, phc2sys, chrony, ntpd and timesyncd tell the kernel, which lets the error grow while they are silent. Some say 0.
+    ptpd, ptp4l, phc2sys, chrony, ntpd and timesyncd tell the kernel, which lets the error grow while they are silent.
+    Some say 0.
     """
     return read_utc(*ask())
 
@@ -83,6 +85,7 @@ def read_utc(state: int, told: Timex) -> KernelUtc:
     if not disciplined or state == _ERROR:
         return KernelUtc(error_ns, tai_offset_s, None, 0)
     leap_s = {_INSERT: 1, _DELETE: -1}.get(state, 0)
-    # As the kernel finds the end of the day. Its time is of the same moment as its state, so the day is right just before midnight, too.
+    # As the kernel finds the end of the day. Its time is of the same moment as its state, so the day is right just
+    # before midnight, too.
     leap_utc_s = told.time_s + _DAY_S - (told.time_s + (leap_s < 0)) % _DAY_S if leap_s else 0
     return KernelUtc(error_ns, tai_offset_s, leap_s, leap_utc_s * _SECOND_NS)

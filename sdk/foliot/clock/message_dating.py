@@ -1,7 +1,8 @@
 """Dates a node's messages by the listener's time, whatever the node's clock says and however late they come.
 
-It is the minimum filter of clock synchronisation. The least difference of arrival and the sender's own time is the clocks' offset and the shortest
-delay. A message with a greater difference was late by the rest. The bus delays messages, and so does a sender or listener that stood still.
+It is the minimum filter of clock synchronisation. The least difference of arrival and the sender's own time is the
+clocks' offset and the shortest delay. A message with a greater difference was late by the rest. The bus delays
+messages, and so does a sender or listener that stood still.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _SPAN_NS = 2_000_000_000
-"""The least difference of one to two of these spans counts. They have twenty reports at least, of which hardly all come late. A difference that
-lasts for longer is the new one."""
+"""The least difference of one to two of these spans counts. They have twenty reports at least, of which hardly all come
+late. A difference that lasts for longer is the new one."""
 _SET_BACK_NS = 20_000_000
-"""A clock was set back if its times fall behind earlier ones by more than this. Steering never takes so much at once."""
+"""A clock was set back if its times fall behind earlier ones by more than this. Steering never takes so much at
+once."""
 _SET_BACK_WORDS = 3
 _APART_NS = 80_000_000
 """So many messages in a row must show it, and so far apart, because some may have been overtaken. What has waited comes
@@ -23,7 +25,10 @@ _AHEAD_NS = 250_000_000
 
 @dataclass(slots=True)
 class _Differences:
-    """Differences of arrival and a node's own time: the sum of its clock's error and the delay. Only the delay varies."""
+    """Differences of arrival and a node's own time: the sum of its clock's error and the delay.
+
+    Only the delay varies.
+    """
 
     newest_ns: int
     """The latest of the node's own times."""

@@ -1,9 +1,9 @@
 """The page of shared memory that has the time: a node's probe writes it, and any process of the node reads it.
 
-It is a file of two slots and a count. The writer fills the slot that is not the latest, and then raises the count. A reader takes the slot that
-the count names. So it never waits, not even for a writer that died in the middle. A slot that was overwritten while it was read has another
-checksum, also where a processor shows one's stores to another out of order. Numbers are in the machine's own byte order. docs/subscribe.md has
-the layout as structures of C.
+It is a file of two slots and a count. The writer fills the slot that is not the latest, and then raises the count. A
+reader takes the slot that the count names. So it never waits, not even for a writer that died in the middle. A slot
+that was overwritten while it was read has another checksum, also where a processor shows one's stores to another out of
+order. Numbers are in the machine's own byte order. docs/subscribe.md has the layout as structures of C.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ STATUSES = ("unsynchronised", "synchronised", "holdover", "disrupted")
 TIMESCALES = ("free", "nodes", "utc", "tai")
 DISAGREEMENTS = ("none", "offset", "leap", "both")
 SLEPT_NS = 1_000_000
-"""The shortest sleep that counts as one. A host's clocks are read one after the other, and a busy host pauses in between."""
+"""The shortest sleep that counts as one. A host's clocks are read one after the other, and a busy host pauses in
+between."""
 
 HEADER = struct.Struct("=8sIIQQ16s1024s1024s")
 SLOT = struct.Struct("=QqqqqqddddqqQQdII1024s")
 CHECKSUM = struct.Struct("=I")
 ADDED = struct.Struct("=QqqqqqddI")
-"""Added behind a slot's checksum, where earlier readers do not look: the slot's number again, and what they do not know. A checksum of its own follows."""
+"""Added behind a slot's checksum, where earlier readers do not look: the slot's number again, and what they do not
+know. A checksum of its own follows."""
 ADDED_AT = 1_160
 """Its place in a slot: behind the checksum, in words of 64 bits."""
 SLOTS, SLOT_SIZE = 4_096, 2_048
@@ -217,7 +219,10 @@ def text(field: bytes) -> str:
 
 
 def slept_ns() -> int:
-    """The time for which this host was suspended since its boot, in ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC. The closest of three tries."""
+    """The time for which this host was suspended since its boot, in ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC.
+
+    The closest of three tries.
+    """
     best = (1 << 62, 0)
     for _ in range(3):
         before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -228,7 +233,10 @@ def slept_ns() -> int:
 
 
 def boot() -> bytes:
-    """The id of the kernel's boot; zeros if it is unknown. Where /proc/sys cannot be seen, it is ``FOLIOT_BOOT_ID``, if that is one."""
+    """The id of the kernel's boot; zeros if it is unknown.
+
+    Where /proc/sys cannot be seen, it is ``FOLIOT_BOOT_ID``, if that is one.
+    """
     try:
         found = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -241,7 +249,10 @@ def boot() -> bytes:
 
 
 def time_namespace() -> int:
-    """The number of this process's time namespace, in which CLOCK_MONOTONIC_RAW may be shifted; 0 where the kernel has none."""
+    """The number of this process's time namespace; 0 where the kernel has none.
+
+    CLOCK_MONOTONIC_RAW may be shifted in it.
+    """
     try:
         return Path("/proc/self/ns/time").stat().st_ino
     except OSError:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from foliot_schemas import ClockState
 
 _AGAIN_NS = 100_000_000
-"""How long a reader goes on without asking whether the page was replaced or the host has slept. Asking takes some microseconds."""
+"""How long a reader goes on without asking whether the page was replaced or the host has slept. Asking takes some
+microseconds."""
 _POLL_S = 0.05
 _FAR_NS = 1 << 62
 """As a bound, it promises nothing (`foliot_schemas.bounds`)."""
@@ -46,11 +47,17 @@ class Interval(NamedTuple):
         return (self.latest_ns - self.earliest_ns) // 2
 
     def before(self, other: Interval) -> bool:
-        """Whether this moment came before the other one for certain, here or on any node. If neither did, their order is unknown."""
+        """Whether this moment came before the other one for certain, here or on any node.
+
+        If neither did, their order is unknown.
+        """
         return self.latest_ns < other.earliest_ns
 
     def after(self, other: Interval) -> bool:
-        """Whether this moment came after the other one for certain. To wait until ``now().after(stamp)`` is to wait out the stamp's doubt."""
+        """Whether this moment came after the other one for certain.
+
+        To wait until ``now().after(stamp)`` is to wait out the stamp's doubt.
+        """
         return self.earliest_ns > other.latest_ns
 
 
@@ -103,7 +110,8 @@ class Reader:
     """Reads one page; `foliot.clock.now` and its like are one reader's. Any number of threads may use it.
 
     Parameters:
-        path: the page's; empty: ``[clock] page`` of the settings. The first call looks it up, and raises `SettingsError` if they cannot be read.
+        path: the page's; empty: ``[clock] page`` of the settings. The first call looks it up, and raises
+            `SettingsError` if they cannot be read.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -116,7 +124,8 @@ class Reader:
         """The reference time, now.
 
         Parameters:
-            hard: whether to use the hard bound, which no asymmetry of paths can break; else the statistical one is used.
+            hard: whether to use the hard bound, which no asymmetry of paths can break; else the statistical one is
+                used.
 
         Raises:
             ClockUnknown: there is none to be trusted.
@@ -141,10 +150,13 @@ class Reader:
         return _interval(Interval, (base_ns + floor(moved - bound), base_ns + ceil(moved + bound)))
 
     def wait(self, timeout_s: float = 60.0, *, within_ns: int | None = None, hard: bool = False) -> Interval:
-        """Waits until there is a time to be trusted, and returns it as `now` does. At a start, services come up in any order.
+        """Waits until there is a time to be trusted, and returns it as `now` does.
+
+        At a start, services come up in any order.
 
         Parameters:
-            within_ns: the widest bound to wait for. Just after a start the bound is wide, and it narrows with every window.
+            within_ns: the widest bound to wait for. Just after a start the bound is wide, and it narrows with every
+                window.
 
         Raises:
             ClockUnknown: no such time came in time; the message has the last reason.
@@ -200,14 +212,18 @@ class Reader:
         # A lab's skew is computed anew each time.
         until_ns = min(told.void_after_ns, local_ns + _AGAIN_NS) if self._skew is None else -1
         known = _Known(
-            page.words, told.number, until_ns, told.as_of_ns, told.offset_ns, told.drift_ppb * 1e-9, told.bound_ns, told.growth_ppb,
-            told.wander_ppb, told.hard_bound_ns if 0 <= told.hard_bound_ns < _FAR_NS else inf, max(told.growth_ppb, told.hard_growth_ppb),
+            page.words, told.number, until_ns, told.as_of_ns, told.offset_ns, told.drift_ppb * 1e-9, told.bound_ns,
+            told.growth_ppb, told.wander_ppb, told.hard_bound_ns if 0 <= told.hard_bound_ns < _FAR_NS else inf,
+            max(told.growth_ppb, told.hard_growth_ppb),
         )  # fmt: skip
         self._known = known
         return known, local_ns
 
     def _attach(self) -> None:
-        """Maps the page, and maps it anew when another lies in its place. If it has gone, the mapped one holds until it is void."""
+        """Maps the page, and maps it anew when another lies in its place.
+
+        If it has gone, the mapped one holds until it is void.
+        """
         if not self._path:
             self._path = _configured()
         try:

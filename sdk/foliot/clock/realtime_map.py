@@ -14,14 +14,18 @@ if TYPE_CHECKING:
 _TRIES = 12
 """Of a reading. Caches are cold for the first few."""
 _SLOWER = 16
-"""A try counts that took longer than the quickest by at most this part of it. Whatever disturbed the others makes their middles wrong."""
+"""A try counts that took longer than the quickest by at most this part of it. Whatever disturbed the others makes their
+middles wrong."""
 _KEPT = 16
-"""Readings kept. Each but the last is at least `_APART_NS` after the one before. So they reach back over the ticks of 40 ms that stamps wait for."""
+"""Readings kept. Each but the last is at least `_APART_NS` after the one before. So they reach back over the ticks of
+40 ms that stamps wait for."""
 _APART_NS = 5_000_000
 _STEEPEST = 0.15
-"""A faster change of the distance is a step. No slew is so fast: chrony's fastest is a twelfth, and the kernel's ticks permit a tenth."""
+"""A faster change of the distance is a step. No slew is so fast: chrony's fastest is a twelfth, and the kernel's ticks
+permit a tenth."""
 _WAITING_NS = 500_000_000
-"""The longest wait of a stamp in a socket across a step. It is less than a leap second, so that old stamps are not taken for new ones."""
+"""The longest wait of a stamp in a socket across a step. It is less than a leap second, so that old stamps are not
+taken for new ones."""
 
 
 class CrossTimestamp(NamedTuple):
@@ -44,10 +48,10 @@ class Step(NamedTuple):
 class RealtimeMap:
     """Turns stamps of CLOCK_REALTIME into times of CLOCK_MONOTONIC_RAW by readings of both before and after them.
 
-    Between two readings, one clock is taken to run evenly against the other. A change of the rate by d, halfway between two that are T apart,
-    makes a stamp there wrong by d T / 4. That is 10 ns for a change of 1 ppm and a tick of 40 ms. A step by more than the time between two
-    readings, as a leap second is, costs no stamp. Each fits between them either as older than the step or as newer. A shorter step makes
-    stamps of its tick wrong by its length.
+    Between two readings, one clock is taken to run evenly against the other. A change of the rate by d, halfway between
+    two that are T apart, makes a stamp there wrong by d T / 4. That is 10 ns for a change of 1 ppm and a tick of 40 ms.
+    A step by more than the time between two readings, as a leap second is, costs no stamp. Each fits between them
+    either as older than the step or as newer. A shorter step makes stamps of its tick wrong by its length.
     """
 
     def __init__(self) -> None:
@@ -82,7 +86,10 @@ class RealtimeMap:
         return stamps_ns - (base.realtime_ns - base.raw_ns) - moved
 
     def reading(self) -> CrossTimestamp:
-        """Reads both clocks, in several tries. The mean of the quickest counts; half the time that they took bounds its error."""
+        """Reads both clocks, in several tries.
+
+        The mean of the quickest counts; half the time that they took bounds its error.
+        """
         look, raw, realtime = time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW, time.CLOCK_REALTIME
         tries = [(look(raw), look(realtime), look(raw)) for _ in range(_TRIES)]
         least_ns = min(after_ns - before_ns for before_ns, _, after_ns in tries)

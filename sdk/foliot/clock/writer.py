@@ -79,8 +79,8 @@ class PageWriter:
         if abs(slept - self._slept_ns) > SLEPT_NS:
             self._slept_before_ns, self._slept_ns, self._awake_ns = self._slept_ns, slept, local_ns
             self._measured = False
-        # A measurement from before the host slept does not hold after it. With another reference or leader, sync dates the last one anew. But when
-        # a state becomes void follows from its measurement alone.
+        # A measurement from before the host slept does not hold after it. With another reference or leader, sync dates
+        # the last one anew. But when a state becomes void follows from its measurement alone.
         self._measured |= state.as_of_ns >= self._awake_ns and state.void_after_ns != self._void_after_ns
         self._void_after_ns = state.void_after_ns
         slept_then_ns = self._slept_ns if self._measured else self._slept_before_ns

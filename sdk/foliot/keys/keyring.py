@@ -77,7 +77,8 @@ class Keyring:
 
         Parameters:
             hosts: names and addresses of the server; without any, it speaks no TLS.
-            missing: whether to make only missing files, and a server's certificate that is for other names or soon ends.
+            missing: whether to make only missing files, and a server's certificate that is for other names or soon
+                ends.
 
         Raises:
             KeyringError: there are keys already, and not only the missing ones were asked for.
@@ -102,7 +103,9 @@ class Keyring:
                 self.issue(role, role)
 
     def issue(self, role: Role, name: str, days: float = 0) -> Path:
-        """Makes credentials, anew if there were some, and returns their file. The old ones hold on until they are revoked.
+        """Makes credentials, anew if there were some, and returns their file.
+
+        The old ones hold on until they are revoked.
 
         Parameters:
             name: of the node, service, tool or person.
@@ -145,7 +148,9 @@ class Keyring:
         return folder
 
     def revoke(self, name: str) -> list[Issued]:
-        """Voids all credentials of this name that were made until now, once the server has read its configuration again.
+        """Voids all credentials of this name that were made until now.
+
+        They are void once the server has read its configuration again.
 
         Raises:
             KeyringError: there are none of this name.
@@ -170,7 +175,10 @@ class Keyring:
             ) from error
 
     def write_server_conf(self) -> None:
-        """Writes the file that the server includes, from the keys, each role's permissions in this version, and the revocations."""
+        """Writes the file that the server includes.
+
+        It is made from the keys, each role's permissions in this version, and the revocations.
+        """
         account, system = self._key("account"), self._key("system")
         scopes = {role: (self._key(role).public, permissions(role)) for role in ROLES}
         revoked = {record.user: record.revoked_s for record in self.issued() if record.revoked_s}
@@ -216,7 +224,10 @@ class Keyring:
         )
 
     def _make_certificates(self, hosts: tuple[str, ...]) -> None:
-        """Makes certificates that are missing or void. Each is written after its key, so an existing one has its key."""
+        """Makes certificates that are missing or void.
+
+        Each is written after its key, so an existing one has its key.
+        """
         now = dt.datetime.fromtimestamp(self._now_s(), dt.UTC)
         authority, (server, key) = self.folder / "ca.pem", (self.server_conf.with_name(name) for _, name in _TLS)
         is_new = not authority.exists()
@@ -250,7 +261,10 @@ _TLS = (("cert", "server.pem"), ("key", "server-key.pem"))
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Replaces a file at once. Whatever the umask, it is never readable by more than `mode` says, and in the end by no less."""
+    """Replaces a file at once.
+
+    Whatever the umask, it is never readable by more than `mode` says, and in the end by no less.
+    """
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:

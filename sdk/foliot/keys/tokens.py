@@ -1,7 +1,8 @@
-"""NATS' JWTs (version 2), signed with Ed25519 nkeys: an operator vouches for accounts, an account's signing key for users.
+"""NATS' JWTs (version 2), signed with Ed25519 nkeys.
 
-The forms are those of NATS' decentralised authentication (docs.nats.io, "JWT"; ADR-14). Each role has a signing key of its own in the
-account's token, with the role's permissions beside it ("scoped"). A user signed by it has these permissions and can have no others.
+An operator vouches for accounts, an account's signing key for users. The forms are those of NATS' decentralised
+authentication (docs.nats.io, "JWT"; ADR-14). Each role has a signing key of its own in the account's token, with the
+role's permissions beside it ("scoped"). A user signed by it has these permissions and can have no others.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def account(
 
     Parameters:
         signer: the operator's key.
-        scopes: per role, the public half of its signing key, and its permissions. The holder's name in them is NATS' ``{{name()}}``.
+        scopes: per role, the public half of its signing key, and its permissions. The holder's name in them is NATS'
+            ``{{name()}}``.
         revoked: a time (seconds since 1970) per user. The user's tokens that were issued then or before are void.
     """
     claims = {

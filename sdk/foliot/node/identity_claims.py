@@ -1,7 +1,7 @@
 """Claims a node's name, index and addresses: each is a key in the bucket `claims`, which only one node can make.
 
-Every address that Foliot gives a node follows from its index. A second node with the same index would take the first one's
-traffic, so a node touches nothing before its claims stand.
+Every address that Foliot gives a node follows from its index. A second node with the same index would take the first
+one's traffic, so a node touches nothing before its claims stand.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ async def claim(bus: Bus, node: NodeSettings, host: str) -> None:
 async def renew(bus: Bus, node: NodeSettings, host: str) -> dict[str, str]:
     """Claims a running node's keys again, which the bus may have forgotten. Waits for the bus.
 
-    Unlike `claim`, it keeps the rest where another node has taken a part: this node runs, and no other may have the rest too.
+    Unlike `claim`, it keeps the rest where another node has taken a part: this node runs, and no other may have the
+    rest too.
 
     Returns:
         By key, the reason why it may not have a thing that another node has by now; empty: all is its own.
@@ -120,7 +121,9 @@ async def renew(bus: Bus, node: NodeSettings, host: str) -> dict[str, str]:
 
 
 async def check(bus: Bus, node: NodeSettings, host: str) -> None:
-    """Makes sure that no other node has claimed the node's name, index and addresses. Claims nothing. Waits for the bus.
+    """Makes sure that no other node has claimed the node's name, index and addresses.
+
+    Claims nothing. Waits for the bus.
 
     Raises:
         ClaimError: another node has one of them.

@@ -83,7 +83,8 @@ class LinkMonitor:
         self._there: dict[int, LinkChange] = {}
         """The last change of every device that is there, by index."""
         self._told: set[int] = set()
-        """Indexes of the devices told of since `present` asked. Without a question it stays empty: a host of containers has ever new indexes."""
+        """Indexes of the devices told of since `present` asked. Without a question it stays empty: a host of containers
+        has ever new indexes."""
 
     async def __aenter__(self) -> Self:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -100,7 +101,8 @@ class LinkMonitor:
     async def present(self) -> list[LinkChange]:
         """All devices as they are now, and as gone those that have gone without a message.
 
-        It leaves out devices that a message has told of since the question, because the answer may be older than that message.
+        It leaves out devices that a message has told of since the question, because the answer may be older than that
+        message.
         """
         async with self._asking:
             self._told.clear()

@@ -1,6 +1,7 @@
 """A shard of a large fleet: the nodes whose names lie in a range. Several processes share the fleet by shards.
 
-Shards are ranges, and no hash. Nodes that exchange traffic mostly have neighbouring names, and a shard has to hear of its nodes' peers as well.
+Shards are ranges, and no hash. Nodes that exchange traffic mostly have neighbouring names, and a shard has to hear of
+its nodes' peers as well.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``[shard]``: the part of the fleet that a sync, detector or remediator serves."""
 
     starts: tuple[str, ...] = ()
-    """The first node of the second shard, and of each that follows; the same for all processes. Empty: each serves the whole fleet."""
+    """The first node of the second shard, and of each that follows; the same for all processes. Empty: each serves the
+    whole fleet."""
     number: int = 0
     """Number of the shard that this process serves; 0: the nodes before the first of `starts`."""
 

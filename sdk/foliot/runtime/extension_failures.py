@@ -1,4 +1,7 @@
-"""Counts the failures of extensions' parts. They are logged once a while, and a part that fails again and again is left out for a time."""
+"""Counts the failures of extensions' parts.
+
+They are logged once a while, and a part that fails again and again is left out for a time.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Loads a user's own modules into every service at its start: kinds of event, detectors, verbs, actuators.
 
-Such a module has a function ``extend(service)``. Each service calls it with its own name, and it registers the parts for that service. Kinds of
-event and orders go everywhere, a detector only into the detector, and so on. `foliot` calls it with ``cli``.
+Such a module has a function ``extend(service)``. Each service calls it with its own name, and it registers the parts
+for that service. Kinds of event and orders go everywhere, a detector only into the detector, and so on. `foliot` calls
+it with ``cli``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def extend(service: str, document: Mapping[str, Any] | None = None) -> None:
         document: a scenario's settings in place of the file's; the environment overrides both.
 
     Raises:
-        SettingsError: a module cannot be imported, has no ``extend``, or registers a name that is there already; a table belongs to no module.
+        SettingsError: a module cannot be imported, has no ``extend``, or registers a name that is there already; a
+            table belongs to no module.
     """
     modules = _read(ExtensionSettings, document).modules
     tables: list[Any] = [(f"table{number}", dict[str, Any], {}) for number in range(len(modules))]

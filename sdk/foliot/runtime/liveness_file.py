@@ -1,6 +1,7 @@
 """A service's sign of life: a file that it touches every second. An old or missing file means that something is wrong.
 
-A check needs no more than ``find FILE -newermt '10 seconds ago'``. One that starts an interpreter would cost more than the service.
+A check needs no more than ``find FILE -newermt '10 seconds ago'``. One that starts an interpreter would cost more than
+the service.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _BEAT_S = 1.0
 
 @contextlib.asynccontextmanager
 async def beating(file: str, connected: Callable[[], bool]) -> AsyncIterator[None]:
-    """Touches the file, if one is named, while the bus answers and the work inside goes on. It takes the file away at the end.
+    """Touches the file, if one is named, while the bus answers and the work inside goes on.
+
+    It takes the file away at the end.
 
     Raises:
         SettingsError: the file cannot be written.

@@ -1,8 +1,9 @@
 """Measures the steps of a service's event loop: during a step, the loop reads no socket and fires no timer.
 
-Every step is counted, at some two microseconds each. Two histograms, with buckets an eighth wide, have the time that passed and the
-processor time of the loop's thread. The second is the service's own work. A step that took long but used little waited for a processor, for
-another thread of the service, or for a disk. A file keeps both, and can be read while the service runs and after it was killed.
+Every step is counted, at some two microseconds each. Two histograms, with buckets an eighth wide, have the time that
+passed and the processor time of the loop's thread. The second is the service's own work. A step that took long but used
+little waited for a processor, for another thread of the service, or for a disk. A file keeps both, and can be read
+while the service runs and after it was killed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ class Histogram(msgspec.Struct, frozen=True):
         return sum(self.counts[_bucket(round(LONG_MS * 1e6)) :])
 
     def within_ms(self, share: float) -> float:
-        """The length that this share of the steps did not exceed, in ms, rounded up by up to an eighth; 0 without a step."""
+        """The length that this share of the steps did not exceed, in ms, rounded up by up to an eighth.
+
+        It is 0 without a step.
+        """
         left = share * self.steps
         for bucket, count in enumerate(self.counts):
             left -= count
@@ -69,7 +73,10 @@ class Histogram(msgspec.Struct, frozen=True):
         return 0.0
 
     def by_bound(self) -> dict[str, int]:
-        """Steps by the least of `_BOUNDS_MS` that they did not exceed; longer ones under ``more``. Bounds without steps are left out."""
+        """Steps by the least of `_BOUNDS_MS` that they did not exceed; longer ones under ``more``.
+
+        Bounds without steps are left out.
+        """
         found: dict[str, int] = {}
         for bucket, count in enumerate(self.counts):
             if count:
@@ -143,7 +150,8 @@ class _Selector(selectors.EpollSelector):
         self._woke_ns, self._used_ns = perf_counter_ns(), thread_time_ns()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # The thread's time is read once a step, because it is a system call. So the time of waiting itself, some 10 us, counts to the next step.
+        # The thread's time is read once a step, because it is a system call. So the time of waiting itself, some 10 us,
+        # counts to the next step.
         used_ns = thread_time_ns()
         self._add(perf_counter_ns() - self._woke_ns, used_ns - self._used_ns)
         self._used_ns = used_ns
@@ -171,8 +179,9 @@ async def tell(steps: Steps) -> None:
         (took, own), before = now.since(before), now
         if took.long:
             log.info(
-                "loop_steps", steps=took.steps, over_10ms=took.long, p99_ms=took.within_ms(0.99), max_ms=took.within_ms(1),
-                own_over_10ms=own.long, own_max_ms=own.within_ms(1), by_bound_ms=took.by_bound(),
+                "loop_steps", steps=took.steps, over_10ms=took.long, p99_ms=took.within_ms(0.99),
+                max_ms=took.within_ms(1), own_over_10ms=own.long, own_max_ms=own.within_ms(1),
+                by_bound_ms=took.by_bound(),
             )  # fmt: skip
 
 

@@ -48,7 +48,10 @@ _FULL, _LONG_S = 2, 0.02
 
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a service until it ends, SIGTERM or SIGINT, and raises `SystemExit`. It reports a wrong setting in one line."""
+    """Runs a service until it ends, SIGTERM or SIGINT, and raises `SystemExit`.
+
+    It reports a wrong setting in one line.
+    """
     try:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
@@ -90,9 +93,12 @@ async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]], steps:
 
 
 def keep_what_is_loaded() -> None:
-    """Spares the garbage collector the objects that are loaded now and stay. Later it spares those whose full collection takes long.
+    """Spares the garbage collector the objects that are loaded now and stay.
 
-    A full collection over them would come in the middle of a fault, and cost tens of milliseconds, or a second in a fleet of 100,000 nodes.
+    Later it spares those whose full collection takes long.
+
+    A full collection over them would come in the middle of a fault, and cost tens of milliseconds, or a second in a
+    fleet of 100,000 nodes.
     """
     if "numpy" in sys.modules:
         # numpy.unique loads it at its first call, which is at the first fault: 7 ms, or 30 where there is no bytecode.
@@ -106,8 +112,8 @@ def keep_what_is_loaded() -> None:
 class _Keeping:
     """Hears from the garbage collector when it begins and ends.
 
-    Objects that survive a long full collection are not looked through again. A cycle among them that dies later is not freed. These are few
-    objects each time, and as seldom as the memory of a fleet grows by so much.
+    Objects that survive a long full collection are not looked through again. A cycle among them that dies later is not
+    freed. These are few objects each time, and as seldom as the memory of a fleet grows by so much.
     """
 
     def __init__(self) -> None:
@@ -143,7 +149,8 @@ async def on_bus(name: str, clock: Clock, node: str = "", *, wait: bool = True) 
 
     Parameters:
         clock: dates its spans.
-        node: the node that it runs on, if it belongs to one. Then others must make streams and buckets, and it waits for them.
+        node: the node that it runs on, if it belongs to one. Then others must make streams and buckets, and it waits
+            for them.
         wait: whether to wait for the bus. A service that does not, awaits `Bus.opened` before it subscribes.
 
     Raises:
@@ -206,14 +213,18 @@ def node_clock(node: str) -> HostClock:
 def boot_id() -> str:
     """The id of the host's present boot; ``FOLIOT_BOOT_ID`` overrides it.
 
-    A container's boot is that of its network namespace: a new one has new devices, whose counters begin again, on the same kernel.
+    A container's boot is that of its network namespace: a new one has new devices, whose counters begin again, on the
+    same kernel.
     """
     given = os.environ.get("FOLIOT_BOOT_ID")
     return given or Path("/proc/sys/kernel/random/boot_id").read_text().strip() + _namespace()
 
 
 def _namespace() -> str:
-    """The number that the kernel gave this network namespace, and gives no other until it boots; empty before Linux 5.14."""
+    """The number that the kernel gave this network namespace, and gives no other until it boots.
+
+    It is empty before Linux 5.14.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as any_socket:
         try:
             cookie = any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)

@@ -26,7 +26,8 @@ _LONGEST_DELAY_S = 10.0
 _CALM_S = 10.0
 """A process that ran this long did start: earlier failures do not delay its next restart."""
 _GRACE_S = 10.0
-"""Services end within a second, and later on a busy machine where all of them end at once. One that is killed gives no lease back."""
+"""Services end within a second, and later on a busy machine where all of them end at once. One that is killed gives no
+lease back."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -79,7 +80,10 @@ class Supervisor:
         self._free[name].set()
 
     async def stop(self, last: tuple[str, ...] = ()) -> None:
-        """Ends all: SIGTERM, then, after a grace time, SIGKILL. The processes that `last` names end after the others, in that order."""
+        """Ends all: SIGTERM, then, after a grace time, SIGKILL.
+
+        The processes that `last` names end after the others, in that order.
+        """
         for keeper in self._keepers.values():
             keeper.cancel()
         await self._end([name for name in self._running if name not in last])
@@ -124,7 +128,8 @@ async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
     parent = os.getpid()
 
     def prepare() -> None:
-        # The kernel ends the child when this process dies, also by SIGKILL. If this process died just before, the child must end itself.
+        # The kernel ends the child when this process dies, also by SIGKILL. If this process died just before, the child
+        # must end itself.
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)

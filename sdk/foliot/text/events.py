@@ -1,4 +1,7 @@
-"""Events in plain words: one sentence each, the same on the lab's terminal and on the live page. The words are in the records of their kinds."""
+"""Events in plain words: one sentence each, the same on the lab's terminal and on the live page.
+
+The words are in the records of their kinds.
+"""
 
 from __future__ import annotations
 

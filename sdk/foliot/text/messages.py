@@ -245,6 +245,7 @@ def _value(value: float | str | bool) -> str:
 
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
-    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits, FlowBatch: _flows, HopBatch: _hops, Lease: _lease,
-    Node: _node, NodeHomes: _homes, NodePaths: _paths, Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
+    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits,
+    FlowBatch: _flows, HopBatch: _hops, Lease: _lease, Node: _node, NodeHomes: _homes, NodePaths: _paths,
+    Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip

@@ -93,7 +93,10 @@ class Agent:
         return bool(self._restart_cache.recall().peers)
 
     async def __aenter__(self) -> Self:
-        """Builds or adopts the overlay, and listens. If it remembers its peers, it looks at what was lost already. `join_fleet` comes next."""
+        """Builds or adopts the overlay, and listens.
+
+        If it remembers its peers, it looks at what was lost already. `join_fleet` comes next.
+        """
         self._stack.callback(self._restart_cache.flush)
         await self._stack.enter_async_context(self._kernel)
         for actuator in self._others:
@@ -206,7 +209,10 @@ class Agent:
         self._renewing = self._spawn(self.membership.renew())
 
     async def _awake_alone(self) -> None:
-        """Begins to act with what it remembers. Where it may act only without the bus, the bus is given a moment to be there."""
+        """Begins to act with what it remembers.
+
+        Where it may act only without the bus, the bus is given a moment to be there.
+        """
         if self._settings.armed != "always":
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bus.opened(), _BUS_S)

@@ -25,7 +25,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     armed: Armed = "off"
     """Whether the node moves its traffic by itself when it loses a carrier: never, while the bus is away, or always."""
     policy: Policy = "act"
-    """``off`` refuses every command, ``advise`` answers what it would do, ``act`` does it. Arms nothing unless ``act``."""
+    """``off`` refuses every command, ``advise`` answers what it would do, ``act`` does it. Arms nothing unless
+    ``act``."""
     memory: str = "/run/foliot"
     """Folder in which the agent remembers over a restart what it needs while the bus is away. The folder should not
     outlive the boot. Empty: it does not remember."""

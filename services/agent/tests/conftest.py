@@ -150,7 +150,8 @@ class Host:
         self._log = folder / f"node{index}.log"
         self._process: forked.Process | None = None
         nics = "\n".join(
-            f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\ndevice = "{nic.device}"\naddress = "{nic.address}"'
+            f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\n'
+            f'device = "{nic.device}"\naddress = "{nic.address}"'
             for nic in self.settings.nics
         )
         self.config.write_text(
@@ -182,7 +183,10 @@ class Host:
         return self.ip(f"route show table {table}").count("via") if is_there else 0
 
     def stands(self) -> bool:
-        """Whether the kernel has done all that it does by itself once a NIC has a carrier: its state, and its own IPv6 address."""
+        """Whether the kernel has done all that it does by itself once a NIC has a carrier.
+
+        That is its state, and its own IPv6 address.
+        """
         links = json.loads(self.ip("addr", options=("-json",)))
         nics = [link for link in links if link["ifname"] in {"front", "rail0", "rail1"}]
         return all(link["operstate"] == "UP" and self._has_own_address(link) for link in nics)
@@ -242,7 +246,10 @@ class Fleet:
     until = staticmethod(until)
 
     def make(self, host: Host, network: str) -> None:
-        """Makes a NIC, as loading its driver does: down, without carrier and address, as its far end is down and not at the switch."""
+        """Makes a NIC, as loading its driver does: down, without carrier and address.
+
+        It has no carrier, as its far end is down and not at the switch.
+        """
         inside = f"/proc/{os.getpid()}/fd/{host.namespace}"
         ip(self.hub, f"link add {network}-{host.settings.index} type veth peer name {network} netns {inside}")
 

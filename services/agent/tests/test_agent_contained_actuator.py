@@ -167,7 +167,10 @@ async def test_a_record_that_changed_is_told_whole_although_it_failed_to_let_the
 
 @pytest.mark.parametrize("what", ["start", "join node1"])
 async def test_one_that_hangs_keeps_nobody_waiting(fragile, at_once, monkeypatch, what):
-    """But for the first time, as long as the limit; peers that it did not take by then are told later, and leave meanwhile."""
+    """But for the first time, as long as the limit.
+
+    Peers that it did not take by then are told later, and leave meanwhile.
+    """
     monkeypatch.setattr(contained_actuator, "_CALL_S", 0.01)
     contained = ContainedActuator("queue-pairs", fragile.make)
     fragile.hangs = {what}

@@ -110,7 +110,10 @@ async def test_a_peer_that_has_left_for_long_is_forgotten(agents, following, mon
 
 
 async def test_a_peer_of_the_last_run_stays_while_the_inventory_may_name_it_yet(agents, following, monkeypatch):
-    """The bus has lost its store, and every node says again that it is there. The one that does not leaves in the end."""
+    """The bus has lost its store, and every node says again that it is there.
+
+    The one that does not leaves in the end.
+    """
     monkeypatch.setattr(following_module, "_FORGET_S", 0.0)
     one, peer, _ = agents
     answers = iter([False, True])
@@ -253,7 +256,10 @@ def hasty(monkeypatch):
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("first", "moves"), [("rail0", 1), ("rail1", 0)])
 async def test_the_first_nic_to_return_carries_all_traffic_by_both_ends(agents, first, moves):
-    """Both were lost, one after the other, and no bus is there: what stood still flows again. By the second one it went last, so nothing is moved."""
+    """Both were lost, one after the other, and no bus is there: what stood still flows again.
+
+    By the second one it went last, so nothing is moved.
+    """
     cut, *peers = agents
     for agent in agents:
         agent.bus_connected = False
@@ -382,7 +388,10 @@ async def test_an_older_lease_is_refused_unless_the_bus_counts_anew(agents):
 
 
 async def test_an_older_lease_is_obeyed_where_the_count_has_not_come_as_far_as_the_highest(agents):
-    """The bus did not answer when that was heard. Then it lost its store: the highest was given by a count of before."""
+    """The bus did not answer when that was heard.
+
+    Then it lost its store: the highest was given by a count of before.
+    """
     agent, agent.leases = agents[0], None
     away = {"away": ("rail0",)}
     await agent.commands.on_command(command(agent, "c1", lease_revision=90, **away))
@@ -418,7 +427,7 @@ async def test_a_value_shuts_out_what_was_written_under_an_earlier_lease(agents,
 
 
 async def test_who_has_not_noticed_that_the_bus_counts_anew_does_not_shut_out_who_has(agents):
-    """The holder of before is obeyed for as long as it takes itself for one, but its high revision stands for nothing."""
+    """The former holder is obeyed for as long as it takes itself for one, but its high revision stands for nothing."""
     agent = agents[0]
     agent.leases = Count(since_ns=2, last=4)
     for name, revision in (("c1", 90), ("c2", 3)):

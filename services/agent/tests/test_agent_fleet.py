@@ -250,7 +250,10 @@ async def test_routes_that_an_administrators_down_flushed_are_put_back(fleet, re
 
 
 async def test_a_nic_that_is_plugged_in_again_carries_traffic_again(fleet, remediator):
-    """Its device is another, which comes down, without carrier, address and routes, one after the other. Live connections and sockets on path addresses go on."""
+    """Its device is another, which comes down, without carrier, address and routes, one after the other.
+
+    Live connections and sockets on path addresses go on.
+    """
     cut, other, third = fleet.hosts
     await cut.stop()
     cut.ip("route add 10.9.0.0/16 via 10.0.0.77 dev rail0 metric 7")

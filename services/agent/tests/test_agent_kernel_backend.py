@@ -25,7 +25,10 @@ class Overlay:
 
 
 class Keeper:
-    """Owes what it is told to; the address is there when a test says so, and the kernel refuses routes so many times."""
+    """Owes what it is told to.
+
+    The address is there when a test says so, and the kernel refuses routes so many times.
+    """
 
     def __init__(self) -> None:
         self.owed: set[str] = set()

@@ -195,7 +195,10 @@ async def test_a_rail_is_back_though_the_kernel_refuses_a_detour_beside_it(move_
 
 
 async def test_a_value_decided_before_a_command_does_not_undo_it(move_queue, clock):
-    """As the bus comes back, the command may come first: for a moment, traffic would go back to the dead way, or away from the mended."""
+    """As the bus comes back, the command may come first.
+
+    For a moment, traffic would go back to the dead way, or away from the mended.
+    """
     decided_ns = clock.now_ns()
     stale = Wanted(away=("rail0",), placements=(placed(11, via="rail0"), placed(12)), backups=BACKUPS)
     clock.advance(1)

@@ -102,7 +102,10 @@ async def armed(fleet, bus):
 @pytest.mark.net
 @pytest.mark.nats
 async def test_an_agent_that_starts_without_the_bus_moves_its_traffic_all_the_same(armed):
-    """It adopts its routes and backups, knows its peers, leaves a lost NIC and tells them; the bus finds it when it is back."""
+    """It adopts its routes and backups, knows its peers, leaves a lost NIC and tells them.
+
+    The bus finds it when it is back.
+    """
     cut, other, _ = armed.hosts
     await armed.server.kill()
     await cut.stop()

@@ -131,7 +131,10 @@ def test_counts_that_wrap_are_not_older(losses):
 
 
 def test_a_device_made_anew_counts_anew(losses):
-    """Its counts begin at 0, it comes without carrier and down, and it may even have the old one's index, as after a visit to another namespace."""
+    """Its counts begin at 0, and it comes without carrier and down.
+
+    It may even have the old one's index, as after a visit to another namespace.
+    """
     losses.take_link(link(carrier=True, count=7, ups=8))
     assert losses.take_link(link(carrier=False, count=7, ups=8, gone=True)).state == "lost"
     assert losses.take_link(link(carrier=False, count=0, ups=0, index=9, admin_up=False)) is None

@@ -195,7 +195,7 @@ def test_a_handler_of_a_name_is_registered_once(agent, monkeypatch):
         action_handlers.register("mark", Marker)
 
 
-# -- other classes of traffic ---------------------------------------------------------------------------------------------
+# -- other classes of traffic ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A host joins, changes its mind, and leaves: with real links, a real agent and a real bus, all files below a folder."""
+"""A host joins, changes its mind, and leaves: with a real agent, real links and bus, all files below a folder."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def test_what_is_seen_of_nics_is_the_host_s_own(namespace, ip_here):
         "link add fo9 type veth peer name far9",
         "addr add 10.200.0.1/32 dev foliot0",
         "addr add 100.64.0.1/16 dev fo0e0",
-        "route add 10.9.0.0/16 nexthop via 10.0.0.7 dev rail0 nexthop via 10.0.0.8 dev rail0 nexthop via 10.1.0.8 dev rail1",
+        "route add 10.9.0.0/16 nexthop via 10.0.0.7 dev rail0 nexthop via 10.0.0.8 dev rail0 "
+        "nexthop via 10.1.0.8 dev rail1",
         "route add 10.8.0.0/16 via 10.0.0.7",
     )
     states = await nics.nics()

@@ -1,4 +1,7 @@
-"""What join and leave say: all that is in the way, in words that help, and in order, and what would be done without it."""
+"""What join and leave say.
+
+All that is in the way is said, in words that help, and in order, and what would be done without it.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ async def test_where_nothing_is_to_undo_that_is_said(nodes, tmp_path):
 
 
 async def test_a_later_join_takes_away_the_drop_ins_that_it_does_not_want(nodes):
-    """As where everybody may read the settings by now; what the first join found there is put back by leaving as ever."""
+    """As where everybody may read the settings by now; leaving puts back what the first join found there, as ever."""
     node = nodes[0]
     (node.root / "etc/foliot").mkdir(parents=True)
     (node.root / TOML).touch(0o600)

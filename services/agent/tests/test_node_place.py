@@ -92,8 +92,9 @@ def test_why_a_nic_is_no_likely_rail_is_said():
     ]  # fmt: skip
     states = {each.device: each for each in made}
     assert addressing.left_out(states, "eth1") == (
-        "eth0 (the default route leaves by it); eth1 (it leads to the bus); eth2, veth0, veth1, veth2 and 6 more (no IPv4 address); "
-        "docker0 (bridge, no NIC); wg0 (wireguard, no NIC, no IPv4 address)"
+        "eth0 (the default route leaves by it); eth1 (it leads to the bus); "
+        "eth2, veth0, veth1, veth2 and 6 more (no IPv4 address); docker0 (bridge, no NIC); "
+        "wg0 (wireguard, no NIC, no IPv4 address)"
     )
     assert addressing.left_out({"eth3": states["eth3"]}, "eth1") == ""
 

@@ -101,7 +101,10 @@ async def test_what_a_key_needs(nodes, tmp_path):
 
 
 async def test_a_key_of_the_settings_is_a_key(nodes, tmp_path):
-    """Nobody is asked for what the settings have; a file that only root reads is handed to the agent, and --key-file comes before it."""
+    """Nobody is asked for what the settings have.
+
+    A file that only root reads is handed to the agent, and --key-file comes before it.
+    """
     node = nodes[0]
     (node.root / "etc/foliot").mkdir(parents=True)
     key_file, handed_over = node.root / "etc/foliot/fleet.key", node.root / UNITS / "foliot-agent.service.d/key.conf"

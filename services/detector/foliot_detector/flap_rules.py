@@ -18,7 +18,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """For one flap."""
     half_life_s: float = 900.0
     half_life_down_s: float | None = None
-    """While the carrier is away (the RFC's decay-ng), so that an outage does not pass for good behaviour; none: the same."""
+    """While the carrier is away (the RFC's decay-ng), so that an outage does not pass for good behaviour; none: the
+    same."""
     suppress: float = 2_000.0
     """Above it, what flaps is suppressed."""
     reuse: float = 750.0
@@ -90,7 +91,8 @@ PRESETS: dict[RuleName, FlapRule] = {
     "cisco": Rule(),
     # Junos, policy-options damping: 15 min, 750, 3000, 60 min
     "juniper": Rule(suppress=3_000.0),
-    # RFC 2439 section 4.7: cut 1.25, reuse 0.5, T-hold 15 min, decay-ok 5 min, decay-ng 15 min; a penalty of 1 is 1000 here
+    # RFC 2439 section 4.7: cut 1.25, reuse 0.5, T-hold 15 min, decay-ok 5 min, decay-ng 15 min; a penalty of 1 is 1000
+    # here
     "rfc2439": Rule(half_life_s=300.0, half_life_down_s=900.0, suppress=1_250.0, reuse=500.0, max_suppress_s=900.0),
     # Cisco IOS, IP Event Dampening: dampening 5 1000 2000 20
     "cisco-interface": Rule(half_life_s=5.0, reuse=1_000.0, max_suppress_s=20.0),
@@ -106,7 +108,8 @@ PRESETS: dict[RuleName, FlapRule] = {
     "azure": CountRule(least=5, window_s=24 * _HOUR_S),
     # NVIDIA/NVSentinel, NIC monitor: link_downed delta > 0 (fatal), or carrier_changes delta > 2 in an interval of 5 s
     "nvsentinel": CountRule(least=3, window_s=5.0, counts="transitions", link_downed=True, hold_s=_HOUR_S),
-    # ArubaOS-Switch, Management and Configuration Guide, fault-finder link-flap: transitions in 10 s; then an administrator
+    # ArubaOS-Switch, Management and Configuration Guide, fault-finder link-flap: transitions in 10 s; then an
+    # administrator
     "hpe-high": CountRule(least=3, window_s=10.0, counts="transitions", hold_s=_HOUR_S),
     "hpe-medium": CountRule(least=6, window_s=10.0, counts="transitions", hold_s=_HOUR_S),
     "hpe-low": CountRule(least=10, window_s=10.0, counts="transitions", hold_s=_HOUR_S),

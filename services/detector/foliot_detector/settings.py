@@ -20,7 +20,8 @@ class DetectorSettings(_Composed, frozen=True, kw_only=True, forbid_unknown_fiel
 
     removed: ClassVar[frozenset[str]] = frozenset(
         {
-            "alive_ms", "congestion_ms", "stale_s", "path_settle_ms", "proof_transit_ms", "common_mode_ms", "arrival_margin_ms",
+            "alive_ms", "congestion_ms", "stale_s", "path_settle_ms", "proof_transit_ms", "common_mode_ms",
+            "arrival_margin_ms",
             "deaf_hold_ms", "recovery_s", "burst_ms", "speaking_hold_ms", "lossy_share", "lossy_sent", "lossy_lost",
             "lossy_nic_share", "full_size_lost", "lossless_sent",
         }

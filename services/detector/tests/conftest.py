@@ -1,4 +1,4 @@
-"""A fleet in virtual time: nodes that probe each other, links that fail, processes that stall, clocks that are wrong."""
+"""A fleet in virtual time: nodes that probe each other, links that fail, processes that stall, wrong clocks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ def port(nic, at_ns, downs=0, ups=1, *, carrier=True, admin_up=True, boot="boot1
 
 
 def delays(node, at_ns, rows, bound_ns=100, *, interval_ms=100, every_ms=100):
-    """A batch from tuples (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received, full_bytes]]])."""
+    """A batch from tuples, one a row.
+
+    They are (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received,
+    full_bytes]]]).
+    """
     filled = []
     for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
         least_ns, p99_ns, *counts = more or (FLIGHT_NS, FLIGHT_NS)
@@ -57,15 +61,20 @@ def delays(node, at_ns, rows, bound_ns=100, *, interval_ms=100, every_ms=100):
         filled.append((place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts))
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(
-        np.array(filled, DelayRow), node=node, at_ns=at_ns, interval_ns=interval_ms * MS, bound_ns=bound_ns, paths=paths,
+        np.array(filled, DelayRow), node=node, at_ns=at_ns, interval_ns=interval_ms * MS, bound_ns=bound_ns,
+        paths=paths,
         every_ns=every_ms * MS,
     )  # fmt: skip
 
 
 class SimulatedFleet:
-    """Nodes, and a detector that hears them over a bus. Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
+    """Nodes, and a detector that hears them over a bus.
 
-    By `stamp_late_ns` a sender dates its probes late. Not `numbered`, they are of before reports named probes by their numbers. Nodes report every `report_ms`, and name `names_ms` as their interval. `shaky_ns` is how far two words of the same moment differ, as by a clock that is set between them.
+    Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
+
+    By `stamp_late_ns` a sender dates its probes late. Not `numbered`, they are of before reports named probes by their
+    numbers. Nodes report every `report_ms`, and name `names_ms` as their interval. `shaky_ns` is how far two words of
+    the same moment differ, as by a clock that is set between them.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
     """
@@ -182,7 +191,10 @@ class SimulatedFleet:
             self._at(self.now_ns + FLIGHT_NS, self._arrive, path, sequence)
 
     def halt_detector(self, ms, *, in_turn=False):
-        """What it is told meanwhile waits, and is read at once when it goes on; ports and delays `in_turn`, as two subscriptions are."""
+        """What it is told meanwhile waits, and is read at once when it goes on.
+
+        Ports and delays are read `in_turn`, as two subscriptions are.
+        """
         self.backlog = []
         self.run(ms)
         backlog, self.backlog = self.backlog, None

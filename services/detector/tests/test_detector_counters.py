@@ -1,4 +1,4 @@
-"""Counters that wrap, stick, run back or leap, and those of an RDMA device: what is a flap, and what they do not say."""
+"""Counters that wrap, stick, run back or leap, and an RDMA device's: what is a flap, and what they do not say."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_a_counter_that_sticks(kernel):
 
 
 def test_flaps_that_only_the_rdma_device_counted(make_kernel):
-    """The network device noticed nothing. Told with the next report, when no lost carrier has explained them by then."""
+    """The network device noticed nothing.
+
+    Told with the next report, when no lost carrier has explained them by then.
+    """
     kernel = make_kernel()
     kernel.says(3, 4, link_downed=10)
     assert kernel.says(3, 4, link_downed=12) == []
@@ -114,7 +117,7 @@ def test_losses_of_an_administrator_do_not_hide_later_ones(make_kernel):
 
 
 def test_a_link_downed_that_stands_at_255(kernel):
-    """InfiniBand's counter has 8 bits and sticks at the end, as that of one port of a real H100 host: the carrier's count goes on."""
+    """InfiniBand's counter of 8 bits sticks at the end, as on a port of a real H100 host: the carrier's goes on."""
     kernel.says(3, 4, link_downed=255)
     for _ in range(5):
         assert kernel.says(3, 4, link_downed=255) == []

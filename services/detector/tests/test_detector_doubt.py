@@ -56,7 +56,10 @@ def test_a_stepped_clock_kills_no_process_and_no_path(make_fleet, step_ms):
 
 @pytest.mark.parametrize("slow", ["node1", "node2"])
 def test_a_slow_bus_makes_no_proof_where_clocks_are_good(make_fleet, slow):
-    """A witness's old news, arriving late, seems to show that the stalled sender sent on; a receiver's, that it hears nothing still."""
+    """A witness's old news, arriving late, seems to show that the stalled sender sent on.
+
+    A receiver's seems to show that it hears nothing still.
+    """
     inventory = make_fleet()
     inventory.bus_delay_ns[slow] = 400_000_000
     inventory.run(1_000)

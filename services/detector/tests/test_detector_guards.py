@@ -7,7 +7,7 @@ from host_kernel import ADMIN_DOWN, LOST
 
 
 def test_a_port_never_cabled(kernel):
-    """An hour of reports of a port without a carrier, set up and down at will: a driver's first carrier loss (1, 0) is none."""
+    """An hour of reports of a port without carrier, set up and down at will: a driver's first loss (1, 0) is none."""
     for _ in range(10):
         kernel.says(1, 0, **LOST)
     kernel.says(1, 0, **ADMIN_DOWN)
@@ -28,7 +28,7 @@ def test_its_first_cable_is_no_news_and_its_first_loss_is(kernel):
 
 @pytest.mark.parametrize("carrier_is_late", [False, True])
 def test_an_administrator_who_sets_it_down_and_up_a_hundred_times(kernel, carrier_is_late):
-    """IFF_UP is off in between; the kernel counts each carrier that goes with it, and each that comes back, at once or a moment later."""
+    """IFF_UP is off between; the kernel counts carriers that go with it and come back, at once or a moment later."""
     downs, ups = 3, 4
     kernel.says(downs, ups)
     for _ in range(100):
@@ -45,7 +45,7 @@ def test_an_administrator_who_sets_it_down_and_up_a_hundred_times(kernel, carrie
 
 
 def test_a_driver_that_is_loaded_again(kernel):
-    """The device goes (told as set down, with the carrier that went along) and comes back under another index, counting from 0."""
+    """The device goes (told as set down, with its carrier) and comes back under another index, counting from 0."""
     kernel.says(5, 6, index=7)
     for index in range(8, 28):
         kernel.says(6, 6, index=index - 1, **ADMIN_DOWN)
@@ -114,7 +114,10 @@ def test_a_reboot_that_nobody_saw(kernel):
 
 
 def test_the_hosts_management_port(kernel):
-    """The default route or the bus leaves by it: lost with the host's own network, reported when that is back, and not a fabric's."""
+    """The default route or the bus leaves by it: it is not a fabric's.
+
+    It is lost with the host's own network, and reported when that is back.
+    """
     kernel.says(1, 2, management=True)
     kernel.says(2, 2, management=True, **LOST)
     kernel.says(9, 10, management=True)

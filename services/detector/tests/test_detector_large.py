@@ -95,7 +95,10 @@ def looks(monkeypatch):
 
 @pytest.mark.parametrize("nics", [["node3.rail0"], ["node2.rail0", "node3.rail0"]], ids=["one end", "both ends"])
 def test_paths_at_a_nic_that_is_down_are_looked_at_when_it_is_back(make_fleet, looks, nics):
-    """Once as they fall silent, perhaps once more as the other end is lost as well, and not while it lasts: a NIC of a large flat fleet has thousands of them."""
+    """Once as they fall silent, perhaps once more as the other end is lost as well, and not while it lasts.
+
+    A NIC of a large flat fleet has thousands of them.
+    """
     inventory = make_fleet(nodes=4)
     for nic in nics:
         inventory.set_carrier(nic, False)

@@ -40,7 +40,10 @@ def test_a_probe_that_was_heard_proves_nothing_of_the_next(make_fleet, late_ms, 
 
 @pytest.mark.parametrize("phase_ms", range(0, 100, 17))
 def test_what_waits_in_the_detectors_queue_is_read_before_it_judges(make_fleet, phase_ms):
-    """A path was silent for a moment, and its receiver has said since that it hears it: the detector, halted meanwhile, reads both at once."""
+    """A path was silent for a moment, and its receiver has said since that it hears it.
+
+    The detector, halted meanwhile, reads both at once.
+    """
     inventory = make_fleet()
     inventory.run(phase_ms)
     inventory.cut.add(PATH)
@@ -53,7 +56,10 @@ def test_what_waits_in_the_detectors_queue_is_read_before_it_judges(make_fleet, 
 
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_a_backlog_that_is_read_in_turn_is_no_clock_set_back(make_fleet, nodes):
-    """Ports are read up to now long before reports are, as there are fewer: a path that died meanwhile is silent as soon as all is read."""
+    """Ports are read up to now long before reports are, as there are fewer.
+
+    A path that died meanwhile is silent as soon as all is read.
+    """
     inventory = make_fleet(nodes=nodes)
     inventory.run(1_000)
     inventory.cut.add(PATH)
@@ -95,7 +101,10 @@ def test_a_host_that_stood_still_is_no_dead_path(make_fleet, phase_ms):
 
 
 def test_how_late_and_busy_both_hosts_were_is_said_and_vetoes_nothing(make_fleet):
-    """A person may make something of it. The longest lateness of the last seconds counts, and the load that a host told last."""
+    """A person may make something of it.
+
+    The longest lateness of the last seconds counts, and the load that a host told last.
+    """
     inventory = make_fleet()
     load = HostLoad(span_ns=1_000 * MS, stolen=0.25, waiting=0.5, squeezed=3, dropped=1)
     for late_ns, host in ((400 * MS, load), (7 * MS, None)):
@@ -113,7 +122,7 @@ def test_how_late_and_busy_both_hosts_were_is_said_and_vetoes_nothing(make_fleet
 
 @pytest.mark.parametrize("phase_ms", range(0, 100, 17))
 def test_one_rail_is_found_as_soon_as_ever_and_two_within_a_second(make_fleet, phase_ms):
-    """By the other rail the two hosts hear each other; where they do not, it takes longer, and is found all the same."""
+    """By the other rail the two hosts hear each other; where they do not, it takes longer and is found all the same."""
     inventory = make_fleet()
     inventory.run(phase_ms)
     inventory.cut.add(PATH)
@@ -159,7 +168,10 @@ def test_a_probe_is_given_twice_the_time_that_others_took_lately(make_fleet):
 
 @pytest.mark.parametrize("heard", [True, False])
 def test_what_waited_for_a_nic_to_return_says_nothing_of_other_probes(make_fleet, heard):
-    """The kernel held probes until the link was back and it knew the peer's address again; also where nobody heard of the loss, as the bus was away."""
+    """The kernel held probes until the link was back and it knew the peer's address again.
+
+    So it is also where nobody heard of the loss, as the bus was away.
+    """
     inventory = make_fleet()
     nic = "node1.rail1"
     inventory.run(1_000)
@@ -182,7 +194,10 @@ def test_what_waited_for_a_nic_to_return_says_nothing_of_other_probes(make_fleet
 
 @pytest.mark.parametrize("after_ms", [1, 20, 30, 40])
 def test_one_lost_probe_of_a_sender_that_is_late_with_the_next_is_no_silence(make_fleet, after_ms):
-    """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it. What others it had sent after the lost one, by the other rail, shows nothing of the next."""
+    """It was lost in a queue; the sender's next tick is 150 ms late, and its report comes with it.
+
+    What others it had sent after the lost one, by the other rail, shows nothing of the next.
+    """
     inventory = make_fleet()
     while inventory.now_ns - inventory.last_sent[PATH] > MS // 5:
         inventory.run(0.1)
@@ -232,7 +247,10 @@ CLOCKS = pytest.mark.parametrize("names", [["node1"], ["node0", "node1", "node2"
 
 @CLOCKS
 def test_a_clock_that_is_set_back_keeps_no_silence_from_being_found(make_fleet, names):
-    """The receiver waits for a dead process's paths meanwhile, of which one is dead when that is back: what it says from then on is new, whatever its clock says."""
+    """The receiver waits for a dead process's paths meanwhile, of which one is dead when that is back.
+
+    What it says from then on is new, whatever its clock says.
+    """
     inventory = make_fleet()
     inventory.stopped.add("node0")
     inventory.run(3_000)
@@ -276,7 +294,10 @@ def test_old_words_that_come_late_are_not_new_ones(make_fleet):
 @pytest.mark.parametrize("nodes", [2, 3])
 @pytest.mark.parametrize("report_ms", [50, 300, 500, 1_000, 2_000, 5_000])
 def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(make_fleet, report_ms, nodes):
-    """The sender's word that it sent on comes with its report, and then the receiver's that it did not hear it. Nobody has to tell the detector how often nodes report."""
+    """The sender's word that it sent on comes with its report, and then the receiver's that it did not hear it.
+
+    Nobody has to tell the detector how often nodes report.
+    """
     inventory = make_fleet(report_ms=report_ms, nodes=nodes)
     inventory.run(2 * report_ms)
     inventory.run(3_000)
@@ -290,7 +311,10 @@ def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(ma
 
 @pytest.mark.parametrize("names_ms", [100, 0])
 def test_a_host_that_stalls_regularly_leaves_out_reports(make_fleet, names_ms):
-    """Its reports cover 350 ms each, but it names its settings' interval, or none: what it did not hear it may not have listened for, and it is not believed."""
+    """Its reports cover 350 ms each, but it names its settings' interval, or none.
+
+    What it did not hear it may not have listened for, and it is not believed.
+    """
     inventory = make_fleet(report_ms=350, names_ms=names_ms)
     inventory.cut.add(PATH)
     inventory.run(5_000)
@@ -365,7 +389,10 @@ def test_a_dead_path_behind_a_full_queue_is_silent_soon(make_fleet):
 
 
 def test_a_receiver_that_stands_still_again_and_again_is_believed_between(make_fleet):
-    """It names the same probe as before, so that it has read what waited for it: the sender's words of before count still, although delays were long and it missed reports."""
+    """It names the same probe as before, so that it has read what waited for it.
+
+    The sender's words of before count still, although delays were long and it missed reports.
+    """
     inventory = make_fleet(nodes=4)
     inventory.cut.add(PATH)
     arriving = [path for path in inventory.paths if node_of(path.destination) == "node1" and path != PATH]

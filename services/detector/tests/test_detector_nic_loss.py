@@ -122,7 +122,10 @@ def test_what_was_sent_long_before_does_not_count(make_fleet, seed):
 
 
 def test_one_path_that_loses_is_not_its_nic(make_fleet):
-    """One in thirty-three, below what makes a path lossy: of all that the NIC sends it is more than half a percent, and of one peer alone."""
+    """One in thirty-three, below what makes a path lossy.
+
+    Of all that the NIC sends it is more than half a percent, and of one peer alone.
+    """
     inventory = make_fleet(nodes=6, rails=1, report_ms=200)
     for path in inventory.paths:
         if (path.source, path.destination) == (NIC, "node1.rail0"):
@@ -133,7 +136,10 @@ def test_one_path_that_loses_is_not_its_nic(make_fleet):
 
 
 def test_full_queues_drop_and_no_nic_seeps(make_fleet, seed):
-    """Half of the time, in turns of 0.4 s as a training job's, delays stand 10 ms above the least, and one probe in a hundred is dropped then."""
+    """Half of the time, in turns of 0.4 s as a training job's, delays stand 10 ms above the least.
+
+    One probe in a hundred is dropped then.
+    """
     inventory = make_fleet(nodes=6, rails=1, report_ms=200)
     mine = [path for path in inventory.paths if path.source == NIC]
     chances = {path: some(0.01, 1_000 * seed + number) for number, path in enumerate(mine)}
@@ -244,7 +250,10 @@ def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, see
 
 
 def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_seeps(make_fleet, seed):
-    """Every half second the queue of a NIC is full for 50 ms: of a path's probes one falls into that, is delayed or lost, and nothing else of it tells of a queue."""
+    """Every half second the queue of a NIC is full for 50 ms.
+
+    Of a path's probes one falls into that, is delayed or lost, and nothing else of it tells of a queue.
+    """
     inventory = make_fleet(nodes=6, rails=1)
     mine = [path for path in inventory.paths if path.source == NIC]
     chances = {path: some(0.2, 1_000 * seed + number) for number, path in enumerate(mine)}

@@ -71,7 +71,7 @@ def test_a_lossy_path_that_heals_speaks(make_fleet):
 @pytest.mark.parametrize("too_small", [False, True])
 @pytest.mark.parametrize("trouble", ["port", "sender"])
 def test_a_lossy_path_that_heals_in_another_trouble_speaks(make_fleet, too_small, trouble):
-    """It was claimed to be silent meanwhile, and the port or process explains that: no silence is said, and none ends."""
+    """It was claimed silent meanwhile, and the port or process explains that: no silence is said, and none ends."""
     inventory = make_fleet(nodes=2)
     if too_small:
         inventory.too_small.add(PATH)
@@ -234,7 +234,7 @@ def test_a_healed_path_of_the_slow_sweep_speaks_within_twenty_seconds(make_fleet
 
 
 def test_received_before_sent_is_known_is_no_gain(make_fleet, make_delays):
-    """A batch may count more received than its sequence numbers prove sent; sums even out, and never fall below none lost."""
+    """A batch may count more received than its sequence numbers prove sent; sums even out, never below none lost."""
     inventory = make_fleet(nodes=2)
     events = []
     for number in range(1, 101):
@@ -300,7 +300,10 @@ def test_it_speaks_again_only_when_full_size_probes_arrive(make_fleet):
 
 
 def test_all_paths_of_a_nic_that_passes_only_small_packets_are_found_soon(make_fleet):
-    """Slowly probed ones as well, after two lost probes each, so that traffic is not moved from one to the next; no path of another NIC is accused."""
+    """Slowly probed ones as well, after two lost probes each, and no path of another NIC is accused.
+
+    So traffic is not moved from one to the next.
+    """
     inventory = make_fleet(probe_ms=40)
     behind = {path for path in inventory.paths if path.source == "node0.rail0"}
     inventory.too_small |= behind

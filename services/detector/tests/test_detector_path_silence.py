@@ -62,7 +62,10 @@ def test_a_cut_path_in_use_is_silent_and_its_reverse_speaks(make_fleet, phase_ms
 @pytest.mark.parametrize("phase_ms", PHASES_MS)
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_a_path_that_is_probed_often_is_silent_soon(make_fleet, phase_ms, nodes):
-    """A report that still tells of what came before the silence takes no claim back, though two words of one moment differ by what a clock was set by."""
+    """A report that still tells of what came before the silence takes no claim back.
+
+    That holds though two words of one moment differ by what a clock was set by.
+    """
     inventory = make_fleet(nodes=nodes, probe_ms=10)
     inventory.shaky_ns = 5_000
     inventory.run(1_000 + phase_ms)
@@ -147,7 +150,7 @@ def test_a_lost_word_at_once_is_made_good_by_the_regular_rows(make_fleet):
 
 
 def test_a_sender_that_skips_a_path_while_it_sends_on_others_has_a_silent_path(make_fleet):
-    """Whatever keeps the probes from leaving, the path carries nothing; the sender's own word does not claim otherwise."""
+    """Whatever keeps probes from leaving, the path carries nothing; the sender's own word does not claim otherwise."""
     inventory = make_fleet()
     inventory.mute.add(PATH)
     inventory.run(800)
@@ -282,7 +285,7 @@ def test_one_probe_that_comes_through_is_no_return(make_fleet, path, phase_ms):
 
 
 def test_a_path_that_is_probed_seldom_speaks_again(make_fleet):
-    """More seldom than a silence lasts: that it was not heard for so long says nothing before another probe was sent."""
+    """More seldom than a silence lasts: that it was unheard for so long says nothing before another probe was sent."""
     inventory = make_fleet()
     inventory.sweep_ns = 1_040 * MS
     inventory.run(3_000)

@@ -26,7 +26,7 @@ def test_a_process_of_which_nothing_comes_is_dead_and_alive_when_it_is_back(make
     (alive,) = inventory.take()
 
     assert told([dead, alive]) == [DEAD, ALIVE]
-    assert 1_000 <= dead.evidence["silent_ms"] < 1_300
+    assert 2_000 <= dead.evidence["silent_ms"] < 2_300
     assert dead.evidence["nodes_speaking"] == 2
     assert (alive.fault, alive.cause) == (dead.fault, dead.id)
     assert alive.evidence["silent_ms"] > 4_900
@@ -149,9 +149,9 @@ def test_what_waits_to_be_read_is_no_silence(make_fleet, behind_ms):
 
 
 def test_who_stood_still_before_is_given_longer(make_fleet):
-    """Twice as long as its words had gaps lately, but no more than three silence times; and what is long ago does not count."""
+    """Twice as long as its words had gaps lately, at most two silence times; what is long ago does not count."""
     inventory = make_fleet()
-    for stall_ms in (700, 1_300):
+    for stall_ms in (1_300, 1_600):  # as where hogs have every processor
         inventory.stopped.add("node2")
         inventory.run(stall_ms)
         inventory.stopped.clear()
@@ -162,7 +162,7 @@ def test_who_stood_still_before_is_given_longer(make_fleet):
     inventory.run(5_000)
     (dead,) = inventory.take()
     assert told([dead]) == [DEAD]
-    assert 2_600 <= dead.evidence["silent_ms"] <= 3_100
+    assert 3_200 <= dead.evidence["silent_ms"] <= 4_100
 
     inventory.restart("node2")
     inventory.run(25_000)
@@ -170,7 +170,7 @@ def test_who_stood_still_before_is_given_longer(make_fleet):
     inventory.stopped.add("node2")
     inventory.run(5_000)
     (dead,) = inventory.take()
-    assert dead.evidence["silent_ms"] < 1_300
+    assert dead.evidence["silent_ms"] < 2_300
 
 
 def test_a_node_that_never_spoke_is_not_missed(make_fleet):

@@ -76,7 +76,7 @@ def test_a_death_of_an_earlier_run_ends(make_fleet):
     """The process was back before the detector was."""
     inventory = make_fleet()
     inventory.stopped.add("node2")
-    inventory.run(2_000)
+    inventory.run(3_000)
     said = start_anew(inventory)
     inventory.run(2_000)
     assert inventory.take() == []

@@ -143,7 +143,10 @@ def back(at_ns):
 
 
 def test_the_sample_configuration_of_section_4_7():
-    """A cut of 1.25, reuse 0.5, T-hold 15 min, decay-ok 5 min, decay-ng 15 min; its ceiling by section 4.5 is 0.5 * 2 ** (15 / 5) = 4."""
+    """A cut of 1.25, reuse 0.5, T-hold 15 min, decay-ok 5 min, decay-ng 15 min.
+
+    Its ceiling by section 4.5 is 0.5 * 2 ** (15 / 5) = 4.
+    """
     assert Rule(half_life_s=300, half_life_down_s=900, suppress=1250, reuse=500, max_suppress_s=900) == RFC
     assert RFC.ceiling == 4_000.0
 
@@ -151,7 +154,10 @@ def test_the_sample_configuration_of_section_4_7():
 @pytest.mark.parametrize(("period_min", "flaps"), [(2, 6), (4, 3)])
 @pytest.mark.parametrize("up_share", [0.25, 0.5, 0.75])
 def test_flaps_of_two_and_four_minutes_for_twelve_are_held_for_nine_to_fifteen(period_min, flaps, up_share):
-    """What figure 3 shows for the sample configuration: suppressed by the second loss, and 9 to 15 minutes after it is stable reused."""
+    """What figure 3 shows for the sample configuration.
+
+    The second loss suppresses it, and 9 to 15 minutes after it is stable it is reused.
+    """
     damping = Damping(RFC)
     for number in range(flaps):
         lost_ns = number * period_min * MINUTE_NS
@@ -185,7 +191,10 @@ def test_the_longest_hold_counts_from_the_return():
 
 @pytest.mark.parametrize("period", [0.25, 0.5, 1.0, 2.0])
 def test_a_steady_flap_converges(period):
-    """To 1 / (1 - 2 ** -period) penalties, the period in half-lives: at one half-life it is twice the penalty, and never above."""
+    """To 1 / (1 - 2 ** -period) penalties, the period in half-lives.
+
+    At one half-life it is twice the penalty, and never above.
+    """
     rule = Rule(suppress=100_000.0, reuse=75_000.0)
     damping = Damping(rule)
     for number in range(400):
@@ -207,7 +216,10 @@ def test_what_flaps_every_half_life_is_never_suppressed_at_twice_the_penalty():
 
 
 def test_the_decay_is_that_of_the_tables():
-    """Section 4.5: ``decay[i] = decay[1] ** i`` with ``decay[1] = exp(ln(1/2) / (half-life / delta-t))``, here of 5 s for an hour."""
+    """Those of section 4.5, here of 5 s for an hour.
+
+    ``decay[i] = decay[1] ** i`` with ``decay[1] = exp(ln(1/2) / (half-life / delta-t))``.
+    """
     damping, step = Damping(CISCO), math.exp(math.log(0.5) / (900 / 5))
     damping.take(falls(0, 1))
 

@@ -117,11 +117,13 @@ EXPECTED = {
     "cisco-xr-interface": [(20_001.6, decayed(QUICK, 60, 750)), (60_000, decayed(HIDDEN, 60, 750))],
     # More than eight within an hour: the ninth of the slow series, until the first is an hour ago.
     "clockwork": [(72_400, 70_000 + HOUR)],
-    # The third outage of 25 s or more within 12 h, told as it ends; the first is 12 h ago before the hour of hold is over.
+    # The third outage of 25 s or more within 12 h, told as it ends; the first is 12 h ago before the hour of hold is
+    # over.
     "gpud": [(43_030, 43_030 + HOUR)],
     # The fifth lost carrier within 24 h; from then on there are always five, until the fifth from the end is a day ago.
     "azure": [(30_000, 71_200 + DAY)],
-    # More than two changes within an interval: the second quick fall, held from the last change on; five hidden flaps are ten changes.
+    # More than two changes within an interval: the second quick fall, held from the last change on; five hidden flaps
+    # are ten changes.
     "nvsentinel": [(20_000.8, 20_002 + HOUR), (60_000, 60_000 + HOUR)],
     "hpe-high": [(20_000.8, 20_002 + HOUR), (60_000, 60_000 + HOUR)],
     "hpe-medium": [(20_002, 20_002 + HOUR), (60_000, 60_000 + HOUR)],
@@ -229,7 +231,10 @@ def test_nvsentinel_needs_one_lost_link_where_the_device_counts_them(told):
 
 @pytest.mark.parametrize("rule", PRESETS)
 def test_none_bars_a_port_for_ever(told, rule):
-    """Of a port that flapped a hundred minutes long, every rule lets go within a day of its last flap: there is always another attempt."""
+    """Every rule lets go of a port that flapped a hundred minutes long within a day of its last flap.
+
+    There is always another attempt.
+    """
     port = told(rule)
     for number in range(100):
         for part in (0, 0.5, 1, 1.5, 2):

@@ -30,7 +30,8 @@ class Port:
         word = self.word(second)
         self._changes += (
             PortChange(
-                at_ns=word.at_ns, carrier=word.carrier, admin_up=word.admin_up, carrier_down_count=word.carrier_down_count,
+                at_ns=word.at_ns, carrier=word.carrier, admin_up=word.admin_up,
+                carrier_down_count=word.carrier_down_count,
                 carrier_up_count=word.carrier_up_count, index=word.index,
             ),
         )  # fmt: skip

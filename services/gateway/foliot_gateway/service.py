@@ -66,7 +66,8 @@ _FRESH_NS = 10_000_000_000
 """The gateway caught up with an outcome older than this, and did not show it as it happened: it gets no span."""
 _LOOK_S = 0.2
 _GRACE_S = 5
-"""Time for readers to be told the end. It takes them milliseconds, but the machine may stand still for some seconds just then."""
+"""Time for readers to be told the end. It takes them milliseconds, but the machine may stand still for some seconds
+just then."""
 
 
 class Feed:
@@ -196,7 +197,10 @@ async def serve(
 
 
 async def _serve_rpc(store: Store, hub: Hub, at: tuple[tuple[str, int], ...]) -> Any:
-    """The server of gRPC, or None. The page, HTTP and the traces are worth more than the one way of asking that cannot be served."""
+    """The server of gRPC, or None.
+
+    The page, HTTP and the traces are worth more than the one way of asking that cannot be served.
+    """
     if not at:
         return None
     try:
@@ -248,7 +252,10 @@ async def _end(work: asyncio.Future[None]) -> None:
 
 
 async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
-    """Follows the bus until cancelled. HTTP is served meanwhile. It takes spans, and ``/healthz`` says that the bus is away."""
+    """Follows the bus until cancelled.
+
+    HTTP is served meanwhile. It takes spans, and ``/healthz`` says that the bus is away.
+    """
     bus = await Bus.connect(settings, "gateway")
     systemd.tell("STATUS=on the bus")
     # Before what comes over it is shown.

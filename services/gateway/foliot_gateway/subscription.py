@@ -22,7 +22,10 @@ _LOOKS_A_BEAT = 10
 
 
 class Hub:
-    """Looks at the store, once for all readers, and wakes them when there is something new. `now_ns` tells reference time."""
+    """Looks at the store, once for all readers, and wakes them when there is something new.
+
+    `now_ns` tells reference time.
+    """
 
     def __init__(self, store: Store, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._store, self._now_ns = store, now_ns
@@ -99,8 +102,8 @@ class Hub:
                 number = journal.start(last_id)
             if number is not None:
                 changes, number = (*changes, *journal.after(number)), journal.last
-            # The first word of the state comes last, so that a reader which has it has all that there was. Later ones come first: nothing that
-            # came over the bus stands beside an earlier word, by which the bus is not reached.
+            # The first word of the state comes last, so that a reader which has it has all that there was. Later ones
+            # come first: nothing that came over the bus stands beside an earlier word, by which the bus is not reached.
             if self._state is not None and self._state is not said:
                 changes = (self._state, *changes) if said else (*changes, self._state)
                 said = self._state
@@ -110,7 +113,10 @@ class Hub:
                 await turn.wait()
 
     async def turns(self) -> AsyncGenerator[None]:
-        """Turns: one at once, then one whenever something has changed, each second at least, until all readers are ended."""
+        """Turns: one at once, then one whenever something has changed, each second at least.
+
+        They go on until all readers are ended.
+        """
         while not self._closed:
             turn = self._turn
             yield

@@ -18,7 +18,10 @@ from patient_bus import wait_for_slow_servers
 
 @pytest.fixture
 def one_each():
-    """A connection for each request. The server closes one that was idle for five seconds, and the next request may be on its way by then."""
+    """A connection for each request.
+
+    The server closes one that was idle for five seconds, and the next request may be on its way by then.
+    """
     return httpx.Limits(max_keepalive_connections=0)
 
 

@@ -44,7 +44,8 @@ def spans(count):
     return [
         Span(
             trace_id=TRACE, span_id=f"{number:016x}" if number else root, parent_id=root if number else "",
-            name="lose carrier", service="probe", start_ns=1_800_000_000_000_000_000 + number, end_ns=1_800_000_000_000_000_100,
+            name="lose carrier", service="probe", start_ns=1_800_000_000_000_000_000 + number,
+            end_ns=1_800_000_000_000_000_100,
         )
         for number in range(count)
     ]  # fmt: skip
@@ -68,8 +69,8 @@ async def test_the_fleet_is_shown_with_its_nics(client, store):
 async def test_clocks_keep_their_whole_nanoseconds(client, store):
     """Integers beyond 2**53 leave as integers, not as floats."""
     state = ClockState(
-        clock="node1", reference="node0", offset_ns=1_800_000_000_123_456_789, drift_ppb=1.5, hard_bound_ns=9, bound_ns=4,
-        growth_ppb=1.0, as_of_ns=1, void_after_ns=2, status="synchronised",
+        clock="node1", reference="node0", offset_ns=1_800_000_000_123_456_789, drift_ppb=1.5, hard_bound_ns=9,
+        bound_ns=4, growth_ppb=1.0, as_of_ns=1, void_after_ns=2, status="synchronised",
     )  # fmt: skip
     store.fleet.fold_clock(state)
 
@@ -226,7 +227,10 @@ async def test_metrics_are_few_and_true(client, store):
 
 
 async def test_health_says_which_part_does_not_work(client, store):
-    """503 until the bus is connected and the past is read, and while messages are not stored; the parts say which of them it is."""
+    """503 until the bus is connected and the past is read, and while messages are not stored.
+
+    The parts say which of them it is.
+    """
     store.past_read()
     ill = await client.get("/healthz")
     store.bus_connected = True

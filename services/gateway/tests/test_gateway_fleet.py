@@ -243,7 +243,7 @@ def test_the_path_in_force_follows_placements():
 
 
 def test_backups_are_in_force_while_the_own_nic_is_away():
-    """The one rule for a lost NIC puts its armed backups before all routes of the rail, and leaves other rails alone."""
+    """The one rule for a lost NIC puts its armed backups before all the rail's routes, and leaves other rails alone."""
     fleet = Fleet()
     wanted = NodePaths(
         node="node0", lease_revision=1, placements=(placement("rail0", 2), placement("rail1", 0, rail="rail1")),

@@ -49,8 +49,9 @@ async def test_addresses_and_names_without_a_dot_need_no_setting(client, host):
 @pytest.mark.parametrize(
     "host",
     [
-        "evil.example", "evil.example:8470", "127.0.0.1.evil.example", "localhost.evil.example", "localhost@evil.example",
-        "[evil.example]:80", ":8470", "foliot.example.evil.example", "a:b.c:8470", "evil.example" * 30,
+        "evil.example", "evil.example:8470", "127.0.0.1.evil.example", "localhost.evil.example",
+        "localhost@evil.example", "[evil.example]:80", ":8470", "foliot.example.evil.example", "a:b.c:8470",
+        "evil.example" * 30,
     ],
 )  # fmt: skip
 async def test_another_sites_name_is_refused(named, host):

@@ -1,4 +1,7 @@
-"""The interface of gRPC as buf sees it: what clients of the last release built on stays, and a client that shares no code with the gateway reads it."""
+"""The interface of gRPC as buf sees it.
+
+What clients of the last release built on stays, and a client that shares no code with the gateway reads it.
+"""
 
 import asyncio
 import json
@@ -59,9 +62,12 @@ def test_the_interface_as_it_is_breaks_nothing(tree):
 @pytest.mark.parametrize(
     ("file", "old", "new", "complaint"),
     [
-        ("live.proto", r"int64 events = 1;", "string events = 1;", 'Field "1" with name "events" on message "Missed" changed type'),
-        ("live.proto", r"int64 events = 1;", "int64 events = 2;", 'Previously present field "1" with name "events" on message "Missed"'),
-        ("live.proto", r"returns \(stream WatchResponse\)", "returns (WatchResponse)", 'RPC "Watch" on service "LiveService" changed'),
+        ("live.proto", r"int64 events = 1;", "string events = 1;",
+         'Field "1" with name "events" on message "Missed" changed type'),
+        ("live.proto", r"int64 events = 1;", "int64 events = 2;",
+         'Previously present field "1" with name "events" on message "Missed"'),
+        ("live.proto", r"returns \(stream WatchResponse\)", "returns (WatchResponse)",
+         'RPC "Watch" on service "LiveService" changed'),
         ("fleet.proto", r"NIC_STATE_ADMIN_DOWN = \d+;", "NIC_STATE_ADMIN_DOWN = 9;", "NicState"),
     ],
     ids=["type", "number", "method", "enum"],

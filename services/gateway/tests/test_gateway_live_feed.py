@@ -177,5 +177,8 @@ def test_before_the_past_is_read_events_wait_for_it():
     ],
 )  # fmt: skip
 def test_the_condition_of_a_nic(known, counted, moved, dead, expected):
-    """Lost comes before moved: what is broken stays red although nobody suffers; half of the paths are not the NIC's fault."""
+    """Lost comes before moved: what is broken stays red although nobody suffers.
+
+    Half of the paths are not the NIC's fault.
+    """
     assert judge(known, counted, moved=moved, probe_dead=dead) == expected

@@ -125,12 +125,15 @@ async def test_lists_are_filtered_by_the_request(reader, store):
     ("method", "asked", "expected"),
     [
         ("TracesService/GetTrace", {"trace_id": "0" * 32}, ("NOT_FOUND", "no-such-trace: There is no trace 000")),
-        ("TracesService/GetTraceOfEvent", {"event": "nobody"}, ("NOT_FOUND", "no-such-event: There is no event nobody")),
+        ("TracesService/GetTraceOfEvent", {"event": "nobody"},
+         ("NOT_FOUND", "no-such-event: There is no event nobody")),
         ("TracesService/GetTraceOfEvent", {"event": "e1"}, ("NOT_FOUND", "no-fault: The event e1 belongs to no fault")),
         ("RecordsService/ListEvents", {"limit": 0}, ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not 0")),
         ("RecordsService/ListCommands", {"limit": -3}, ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not -3")),
-        ("TracesService/ListTraces", {"limit": 10_001}, ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not 10001")),
-        ("RecordsService/ListEvents", {"kind": "quake"}, ("INVALID_ARGUMENT", "There is no kind of event quake; there are")),
+        ("TracesService/ListTraces", {"limit": 10_001},
+         ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not 10001")),
+        ("RecordsService/ListEvents", {"kind": "quake"},
+         ("INVALID_ARGUMENT", "There is no kind of event quake; there are")),
     ],
 )  # fmt: skip
 async def test_errors_have_a_code_a_sentence_and_a_reason(reader, store, method, asked, expected):
@@ -331,7 +334,10 @@ async def test_the_end_of_the_gateway_ends_its_readers_in_order(served, reader, 
 
 
 async def test_a_browser_reads_nothing_here(served, reader, rpc_port):
-    """Without TLS it speaks HTTP/1.1 alone, and gets no answer to that: so no page of another site reads the gateway by this port."""
+    """Without TLS it speaks HTTP/1.1 alone, and gets no answer to that.
+
+    So no page of another site reads the gateway by this port.
+    """
     incoming, outgoing = await asyncio.open_connection("127.0.0.1", rpc_port)
     outgoing.write(
         b"POST /foliot.v1.FleetService/ListNodes HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n"

@@ -86,7 +86,10 @@ def drawn(info):
 
 
 def as_json_has_it(value):
-    """A struct as the JSON of HTTP has it, with those fields that are left out where they have their default, and without the tag."""
+    """A struct as the JSON of HTTP has it, without the tag.
+
+    It has those fields, too, that are left out where they have their default.
+    """
     if isinstance(value, msgspec.Struct):
         return {name: as_json_has_it(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple | list):
@@ -125,7 +128,10 @@ def ways(count):
     ("ordered", "outcomes", "pauses"), [(100, 9, 0), (101, 0, 101), (90, 11, 11), (0, 101, 101), (0, 300, 300)]
 )
 def test_a_large_command_is_made_in_steps(ordered, outcomes, pauses):
-    """A step for each entry of a list that holds more than is made at once, whatever they hold themselves; one for each command of a few."""
+    """A step for each entry of a list that holds more than is made at once, whatever they hold themselves.
+
+    One for each command of a few.
+    """
     command = Command(
         id="c", verb="reroute", node="node0", cause="e", issued_ns=1, deadline_ns=2, lease_revision=3,
         placements=ways(ordered),

@@ -33,7 +33,8 @@ pytestmark = pytest.mark.nats
 FAULT = "boot/node3.rail0/carrier-1"
 TRACE = f"{trace_id(FAULT):032x}"
 LONG_AGO_NS = -60_000_000_000
-"""Of an old outcome the gateway makes no span of its own, which could arrive between the answers of the two transports."""
+"""Of an old outcome the gateway makes no span of its own, which could arrive between the answers of the two
+transports."""
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nodes_grpc.py"
 
 
@@ -58,8 +59,8 @@ async def publish_all(bus, client):
     """One message or more of every sort that is shown, all fields filled in."""
     placement = Placement(peer="node3", rail="rail0", via="rail1", entropy=3)
     nic = Nic(
-        name="node3.rail0", rail="rail0", device="eth2", address="10.16.0.13", clock="node3", service_address="10.200.0.4",
-        path_addresses=("10.0.0.1",), entropies=(40_000,),
+        name="node3.rail0", rail="rail0", device="eth2", address="10.16.0.13", clock="node3",
+        service_address="10.200.0.4", path_addresses=("10.0.0.1",), entropies=(40_000,),
     )  # fmt: skip
     row = DelayBatch.of(
         np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3", at_ns=50, interval_ns=100,
@@ -78,9 +79,9 @@ async def publish_all(bus, client):
     )  # fmt: skip
     confirmed = Confirmation(peer="node0", rail="rail0", at_ns=1_800_000_000_000_000_004, round_trip_ns=5)
     outcome = Outcome(
-        id="o1", command="c1", verb="reroute", node="node3", status="done", armed=True, cause="e", reason="r", started_ns=LONG_AGO_NS,
-        moved_ns=LONG_AGO_NS + 1, confirmed_ns=LONG_AGO_NS + 2, expected=1, confirmations=(confirmed,), away=("rail0",), placements=(placement,),
-        undo=(placement,), fault=FAULT,
+        id="o1", command="c1", verb="reroute", node="node3", status="done", armed=True, cause="e", reason="r",
+        started_ns=LONG_AGO_NS, moved_ns=LONG_AGO_NS + 1, confirmed_ns=LONG_AGO_NS + 2, expected=1,
+        confirmations=(confirmed,), away=("rail0",), placements=(placement,), undo=(placement,), fault=FAULT,
     )  # fmt: skip
     await bus.put(INVENTORY, "node3", Node(name="node3", nics=(nic,)))
     await bus.put(PATHS, "node0", NodePaths(node="node0", lease_revision=1, placements=(placement,)))
@@ -105,7 +106,7 @@ async def publish_all(bus, client):
 
 
 def without_tags(document):
-    """What JSON says beside the names of messages, which are types in gRPC; and without what is later with each look."""
+    """What JSON says beside the names of messages, which are types in gRPC; without what is later with each look."""
     if isinstance(document, list):
         return [without_tags(each) for each in document]
     if not isinstance(document, dict):
@@ -148,7 +149,8 @@ async def both(gateway, bus, rpc_port, eventually):
         ("api/v1/clocks", "FleetService/ListClocks", {}),
         ("api/v1/events", "RecordsService/ListEvents", {}),
         ("api/v1/events?limit=1&kind=flap", "RecordsService/ListEvents", {"limit": 1, "kind": "flap"}),
-        ("api/v1/events?since=1800000000000000002", "RecordsService/ListEvents", {"since_ns": 1_800_000_000_000_000_002}),
+        ("api/v1/events?since=1800000000000000002", "RecordsService/ListEvents",
+         {"since_ns": 1_800_000_000_000_000_002}),
         (f"api/v1/commands?fault={FAULT}", "RecordsService/ListCommands", {"fault": FAULT}),
         ("api/v1/commands?node=nobody", "RecordsService/ListCommands", {"node": "nobody"}),
         ("api/v1/traces", "TracesService/ListTraces", {}),

@@ -49,12 +49,16 @@ def outcome(number=1, started_ns=1):
 
 
 async def test_what_the_bus_shows_is_shown(gateway, bus, eventually):
-    """Ports, delays, wanted paths, events, commands and outcomes reach their addresses, and how late probes are the metrics."""
+    """Ports, delays, wanted paths, events, commands and outcomes reach their addresses.
+
+    How late probes are reaches the metrics.
+    """
     client = gateway()
     await eventually(client.healthy)
     path = "node0.rail0>node3.rail0#0"
     row = DelayBatch.of(
-        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3", at_ns=50, interval_ns=100, bound_ns=1,
+        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3",
+        at_ns=50, interval_ns=100, bound_ns=1,
         paths=(path,), late_ns=30_000_000,
     )  # fmt: skip
     await bus.publish(PORT, port(50), "node3")
@@ -120,7 +124,10 @@ async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventua
 
 
 async def test_the_trace_ends_where_the_fault_is_shown(gateway, bus, eventually):
-    """An outcome's arrival is a span of the fault's trace, sent to the gateway's own receiver; it causes no further one."""
+    """An outcome's arrival is a span of the fault's trace, sent to the gateway's own receiver.
+
+    It causes no further one.
+    """
     client = gateway()
     await eventually(client.healthy)
     await bus.publish(PORT, port(1_800_000_000_000_000_000), "node3")

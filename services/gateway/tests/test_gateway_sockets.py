@@ -89,7 +89,8 @@ def test_an_address_of_ipv6_on_a_host_without_it_stops_the_start(monkeypatch):
 def test_a_socket_made_elsewhere_is_adopted():
     """A child process finds the socket at descriptor 3 and names its address; LISTEN_PID is empty."""
     program = (
-        "import os; from foliot_gateway.http import sockets as listen; from foliot_gateway.settings import GatewaySettings\n"
+        "import os; from foliot_gateway.http import sockets as listen; "
+        "from foliot_gateway.settings import GatewaySettings\n"
         "adopted, made = listen.open_all(GatewaySettings())\n"
         "print(*[s.getsockname()[1] for s in adopted], len(made), os.get_inheritable(3))"
     )

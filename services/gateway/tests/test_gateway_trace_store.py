@@ -62,7 +62,10 @@ def test_a_span_sent_twice_is_kept_once(kept):
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_two_accounts_of_a_root_the_first_witness_has_it(kept, order):
-    """Probe and agent derive the same root span from a fault; the one that saw it first is kept in either order of arrival."""
+    """Probe and agent derive the same root span from a fault.
+
+    The one that saw it first is kept in either order of arrival.
+    """
     accounts = [span(1, service="probe", start_ns=500), span(1, service="agent", start_ns=700)]
     for index in order:
         kept.add([accounts[index]], at_ns=1)

@@ -30,14 +30,6 @@ def test_of_a_pure_pair_the_later_probe_stands_for_both():
     assert sifted(pairs(np.array([10, -20, 15, -12]))) == [1, 2, 5, 6]
 
 
-def test_where_firsts_are_slower_as_a_rule_the_second_stands_for_the_pair():
-    """The first one found cold caches. One that is quicker than seconds are as a rule may have a wrong stamp; another stream is judged by itself."""
-    cold, even = pairs(np.array([-40, -55, -35, -42, -30]), row=1), pairs(np.array([10, -20, 15, -12]), row=2)
-    both = [np.concatenate(columns) for columns in zip(cold, even, strict=True)]
-    assert sifted(cold) == [1, 2, 5, 6, 9]
-    assert sifted(both) == [1, 2, 5, 6, 9, 11, 12, 15, 16]
-
-
 def test_a_pair_whose_gap_changed_is_dropped_whole():
     """Neither its first nor its second probe is worth a fit."""
     assert sifted(pairs(np.array([10, 20, 9_000, 15, 12, -4_000, 18, 30]))) == [1, 3, 7, 9, 13, 15]
@@ -82,39 +74,6 @@ def test_the_tolerance_is_never_finer_than_the_stamps():
     assert sifted(still, kind="hardware") == [1, 3, 5, 7]
     assert sifted(pairs(np.array([0, 0, 60, 0])), kind="hardware") == [1, 3, 7]
     assert sifted(pairs(np.array([0, 0, 60, 0])), kind="kernel") == [1, 3, 5, 7]
-
-
-def test_where_differences_spread_evenly_no_pair_is_pure():
-    """On a slow machine both probes of a pair take what they take: those within the tolerance are so by chance, and are no better than others."""
-    random, coded = np.random.default_rng(6), CodedPairs()
-    slow = [sifted(pairs(random.integers(-2_000, 2_000, 100)), coded) for _ in range(12)]
-    assert slow[4:] == [[]] * 8
-
-
-def test_a_slow_stream_is_judged_by_itself():
-    """Beside it, nine pairs in ten of a quick one are still pure; once it has ended, its row has no past."""
-    random, coded = np.random.default_rng(7), CodedPairs()
-    quick = np.where(random.random(100) < 0.9, random.integers(0, 40, 100), 50_000)
-    for _ in range(6):
-        slow = pairs(random.integers(-2_000, 2_000, 100), row=2)
-        mixed = [np.concatenate(columns) for columns in zip(pairs(quick, row=1), slow, strict=True)]
-        chosen = sifted(mixed, coded)
-        assert len([place for place in chosen if place < 200]) == (quick < 100).sum()
-    assert not [place for place in chosen if place >= 200]
-    coded.forget(2)
-    assert len(sifted(pairs(quick, row=2), coded)) == (quick < 100).sum()
-
-
-def test_a_sieve_in_one_direction_alone_there_is_not():
-    """Where pairs stand apart in one direction and not in the other, all probes of both count."""
-    random, coded = np.random.default_rng(8), CodedPairs()
-    for _ in range(6):
-        columns = pairs(random.integers(0, 40, 100))
-        quick = coded.sift(*columns, np.full(200, LEAST_TOLERANCE_NS["kernel"]), direction=0)
-        columns = pairs(random.integers(-2_000, 2_000, 100))
-        slow = coded.sift(*columns, np.full(200, LEAST_TOLERANCE_NS["kernel"]), direction=1)
-    assert not quick.any()
-    assert not slow.any()
 
 
 def test_nothing_in_nothing_out():

@@ -8,7 +8,7 @@ import pytest
 from foliot_probe.core.measure.sessions import Completed
 from foliot_probe.core.measure.slope_range import SlopeRange
 from foliot_probe.core.measure.stamp_window import MOST_ROWS, StampWindow, window_number
-from foliot_probe.core.packet import KERNEL, USER
+from foliot_probe.core.packet import HARDWARE, KERNEL, USER
 from foliot_probe.core.stream_table import StreamEnds, StreamKey
 
 
@@ -109,6 +109,23 @@ def test_the_fit_sees_what_it_would_have_seen_unpruned():
         rows = part.rows[part.rows["direction"] == 1]
         kept = rows["transmit_ns"] - rows["receive_ns"] - slope * rows["receive_ns"]
         assert np.array_equal(np.sort(kept)[-2:], np.sort(lower)[-2:])
+
+
+def test_stamps_of_nics_are_sieved_and_those_of_kernels_are_not():
+    """A NIC's stamp may be too early, and only pure pairs count. A kernel's is not, and the quickest probe counts, whatever the other one of its pair met."""
+    count = 40
+    transmit = np.repeat(np.arange(1, count + 1) * 50_000_000, 2) + np.tile([0, 30_000], count)
+    delay = np.full(2 * count, 2_000)
+    delay[::8] = 500  # ten first probes of a pair are quicker than all others
+    streams = [Completed(np.full(2 * count, row), np.arange(2 * count), transmit, transmit + delay) for row in (0, 1)]
+    window = StampWindow(3)
+    for each in streams:
+        window.add(each, each)
+    (part,) = closed(window, ends(2), np.array([HARDWARE, KERNEL]), SlopeRange.unknown(2))
+    assert [(each.pure_forth, each.pure_back) for each in part.streams] == [(30, 30), (0, 0)]
+    took = part.rows["receive_ns"] - part.rows["transmit_ns"]
+    assert set(took[part.rows["stream"] == 0]) == {2_000}
+    assert took[part.rows["stream"] == 1].min() == 500
 
 
 def test_batches_hold_whole_streams_and_no_more_rows_than_allowed():

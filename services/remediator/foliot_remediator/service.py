@@ -82,7 +82,8 @@ class Service:
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
-        # A process may end between an event and its commands, or between a report and the writing of the paths. So the next one takes the last of both again.
+        # A process may end between an event and its commands, or between a report and the writing of the paths. So the
+        # next one takes the last of both again.
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
         await bus.subscribe_kept(OUTCOME, self._on_message, durable=f"{durable}-outcomes", again=_AGAIN, about=own)
         keep_what_is_loaded()

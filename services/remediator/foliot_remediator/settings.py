@@ -29,7 +29,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     removed: ClassVar[frozenset[str]] = frozenset(
         {
-            "restore_paths", "proof_margin_s", "least_confidence", "good_share", "armed_grace_s", "deadline_s", "stale_s",
+            "restore_paths", "proof_margin_s", "least_confidence", "good_share", "armed_grace_s", "deadline_s",
+            "stale_s",
             "clock_bound_s", "retry_s", "attempts", "write_gap_s",
         }
     )  # fmt: skip

@@ -9,7 +9,7 @@ from foliot_schemas import Outcome, Placement
 
 
 def test_what_armed_agents_did_is_commanded_all_the_same(world):
-    """Armed moves that are reported before the event change nothing about the commands, which their nodes answer with `already`."""
+    """Armed moves reported before the event change nothing about the commands, which nodes answer with `already`."""
     fault = "boot/node3.rail0/carrier-1"
     armed = {node: world.backup(node, "node3", "rail0") for node in PEERS}
     world.see(

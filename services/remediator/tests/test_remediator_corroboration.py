@@ -1,4 +1,4 @@
-"""A detector that is wrong: what ports and receivers say themselves speaks against it, so nothing moves, and that is said in numbers."""
+"""A detector that is wrong: ports' and receivers' own words speak against it, nothing moves, and numbers say so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def spoken(request):
 
 
 def false_event(world) -> None:
-    """The receiver of `PATH` says that it fell silent and that it speaks again; the event of that comes too late, and is refused."""
+    """The receiver of `PATH` says that it fell silent and that it speaks again; the event is too late, and refused."""
     since_ns, told = world.now_ns - 1_000_000, world.last_word(PATH)[1]
     world.now_ns += 130_000_000
     world.word(PATH, "silent")
@@ -69,7 +69,7 @@ def is_calm(world, lies: int) -> bool:
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("state", ["down", "admin-down"])
 def test_a_detector_that_says_of_healthy_nics_that_they_are_down_moves_none(world, state, share):
-    """Be it all NICs at once or those of one half of the fleet, for as long as it may say so: the ports say otherwise."""
+    """Be it all NICs at once or those of half of the fleet, for as long as it may say so: the ports say otherwise."""
     lies = some_nics(world, share)
     for nic in lies:
         world.see(world.flap_event(nic, state))
@@ -124,7 +124,7 @@ def test_a_lie_of_long_ago_or_of_the_future_is_none_the_better(world):
 
 
 def test_a_true_loss_among_lies_moves_as_ever(world):
-    """Its own NIC's traffic, to the ways that were armed for it; the lie of before about the same NIC does not stand in its way."""
+    """Its own NIC's traffic, to the ways armed for it; the earlier lie about the same NIC does not stand in its way."""
     for nic in some_nics(world, 1.0):
         world.see(world.flap_event(nic, "down"))
     world.run(5.0)
@@ -156,7 +156,7 @@ def test_an_event_that_overtakes_the_word_it_follows_from_waits_for_it(world):
 
 
 def test_a_loss_that_is_over_when_its_event_comes_counts_as_ever(world):
-    """The port said that it was down, and that it is back: the event between is no lie, and the NIC has to prove itself."""
+    """The port said that it was down and is back: the event between is no lie, and the NIC has to prove itself."""
     down = world.flap_event("node3.rail0", "down")
     world.port("node3.rail0", good=False)
     world.now_ns += 1_000_000
@@ -174,7 +174,7 @@ def test_where_the_receivers_word_is_lost_its_reports_take_its_place(world):
 
 
 def test_a_report_that_was_on_its_way_for_long_takes_no_silence_back(world):
-    """On a busy machine a batch from before the silence comes after the word of it; by its own times it heard nothing since."""
+    """A busy machine's batch from before the silence comes after the word of it; by its times it heard nothing."""
     waited = world.batch("node3")
     world.silent.add(PATH)
     world.now_ns += 150_000_000
@@ -186,7 +186,10 @@ def test_a_report_that_was_on_its_way_for_long_takes_no_silence_back(world):
 
 
 def test_a_silence_is_taken_back_by_its_receivers_own_later_word(world, spoken):
-    """The detector's event comes late; the receiver has said since that it hears the path: nothing moves, and the path is chosen as ever."""
+    """The detector's event comes late: the receiver has said since that it hears the path.
+
+    Nothing moves, and the path is chosen as ever.
+    """
     since_ns, told = world.now_ns - 1_000_000, world.last_word(PATH)[1]
     world.now_ns += 130_000_000
     world.word(PATH, "silent")
@@ -224,13 +227,19 @@ def a_true_silence_is_left(world):
 
 
 def test_what_is_silent_anew_after_a_false_event_needs_more_than_its_receivers_first_word(world):
-    """The event told of a silence that was over, and its sender may only have halted now. Where it sends on, three tenths of a second unheard are proof: nobody else will say so."""
+    """The event told of a silence that was over, and its sender may only have halted now.
+
+    Where it sends on, three tenths of a second unheard are proof: nobody else will say so.
+    """
     false_event(world)
     a_true_silence_is_left(world)
 
 
 def test_a_silence_that_is_seen_to_be_over_only_after_its_event_was_is_over_all_the_same(make_world):
-    """Without numbers: the event is in doubt from its coming, and reports show later that the path was heard after it. What is silent then is another silence."""
+    """Without numbers: the event is in doubt from its coming, and reports show later that the path was heard after it.
+
+    What is silent then is another silence.
+    """
     world = make_world(nodes=NODES, rails=RAILS, count=False)
     assert world.lie(PATH, "silent", world.now_ns - 1_000_000) == []
     assert world.run(1.0) == []
@@ -238,7 +247,10 @@ def test_a_silence_that_is_seen_to_be_over_only_after_its_event_was_is_over_all_
 
 
 def test_a_sender_that_halts_after_a_false_event_moves_nothing(world):
-    """Its node left reports out, so that its paths prove nothing; also as it wakes up, and a moment later than its first report is heard."""
+    """Its node left reports out, so that its paths prove nothing.
+
+    That holds as it wakes up, too, and a moment later than its first report is heard.
+    """
     false_event(world)
     for _ in range(3):
         halted = {
@@ -273,7 +285,7 @@ def test_an_event_of_a_silence_before_the_last_moves_nothing_at_once(make_world)
 
 
 def test_a_true_silence_waits_for_nothing(world):
-    """Neither for a tick nor for more words: the event that follows from its receiver's word is answered as it comes."""
+    """Neither for a tick nor more words: the event that follows from its receiver's word is answered as it comes."""
     world.silent.add(PATH)
     world.now_ns += 130_000_000
     world.word(PATH, "silent")
@@ -310,7 +322,7 @@ def test_a_sender_that_counts_anew_from_below_does_not_leave_its_paths_in_doubt(
 
 @pytest.mark.parametrize("every", [5, 10, 20])
 def test_where_nodes_report_more_seldom_the_second_witness_is_as_awake(make_world, every):
-    """Between two reports as right behind one: a detector that lies moves nothing, and a true silence waits for nothing."""
+    """Between two reports as right behind one: a lying detector moves nothing, and a true silence waits for nothing."""
     world = make_world(healthy_within_s=6.0)
     world.every = every
     world.run(10.0)
@@ -336,7 +348,10 @@ def test_where_nodes_report_more_seldom_a_lost_word_is_made_up_for(make_world):
 
 
 def test_a_report_between_leaves_out_none(make_world):
-    """As a probe gives one with a silence. It covers less than the others, and the next one is not late for it: that a path is unheard counts from before."""
+    """As a probe gives one with a silence.
+
+    It covers less than the others, and the next one is not late for it: that a path is unheard counts from before.
+    """
     world = make_world(healthy_within_s=6.0)
     world.every = 10
     world.run(10.0)
@@ -358,7 +373,7 @@ def test_where_nobody_reports_an_event_is_believed(world):
 
 @pytest.mark.parametrize("stood_still_ms", [1_100, 1_500])
 def test_a_doubt_outlasts_a_remediator_that_stands_still(world, stood_still_ms):
-    """As it goes on, its deadlines come first, and what nodes said meanwhile waits to be read: nobody is silent for that."""
+    """As it goes on, deadlines come first, and nodes' words of meanwhile wait to be read: nobody is silent for that."""
     assert world.lie(PATH, "silent", world.now_ns - 1_000_000, world.last_word(PATH)[1]) == []
     world.now_ns += stood_still_ms * 1_000_000
     assert world.act(world.core.tick(world.now_ns)) == []
@@ -383,7 +398,8 @@ def test_an_event_that_is_read_before_what_nodes_said_while_it_stood_still_waits
 def word(at_ns: int, downs: int, *, carrier: bool, boot: str = "boot") -> PortState:
     """A port's report."""
     return PortState(
-        node="n", nic="n.r", at_ns=at_ns, carrier=carrier, admin_up=True, carrier_down_count=downs, carrier_up_count=1, fault=boot
+        node="n", nic="n.r", at_ns=at_ns, carrier=carrier, admin_up=True, carrier_down_count=downs, carrier_up_count=1,
+        fault=boot,
     )  # fmt: skip
 
 

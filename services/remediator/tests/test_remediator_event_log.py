@@ -29,7 +29,10 @@ def test_a_nic_that_is_lost_while_its_nodes_clock_is_set_back_is_left(world, bac
 @pytest.mark.parametrize("back_s", [0.3, 1, 4, 8, 3_600])
 @pytest.mark.parametrize("count", [True, False], ids=["counting", "as of before 0.2"])
 def test_a_path_that_falls_silent_while_its_receivers_clock_is_set_back_is_left(make_world, back_s, count):
-    """Probes count on too; where they do not, its receiver's own word is enough, as soon as its clock is known to be wrong. It comes home when it speaks again."""
+    """Probes count on too; where they do not, its receiver's own word is enough.
+
+    It is so as soon as the receiver's clock is known to be wrong. It comes home when it speaks again.
+    """
     world = make_world(count=count)
     world.silent.add(PATH)
     world.run(0.2)
@@ -45,7 +48,8 @@ def test_a_path_that_falls_silent_while_its_receivers_clock_is_set_back_is_left(
     since_ns = world.now_ns + world.ahead["node2"] - 150_000_000
     world.path_event(PATH, "silent", since_ns=since_ns)
     world.run(10.0)
-    # To the other rail first, if its own was not heard by words of the new time yet, and a second later to another path of its own.
+    # To the other rail first, if its own was not heard by words of the new time yet, and a second later to another path
+    # of its own.
     told = world.commands[before:]
     assert {(command.node, command.verb) for command in told} == {("node0", "reroute")}
     assert len(told) <= 2

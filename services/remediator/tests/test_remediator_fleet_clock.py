@@ -30,7 +30,10 @@ def test_one_wrong_clock_changes_nothing(clock):
 
 @pytest.mark.parametrize("by_ns", [43_000, -43_000])
 def test_a_new_reference_is_followed(monkeypatch, by_ns):
-    """When all nodes agree on another time, that is the time: an earlier one as soon as it cannot be the bus's delay, which lasts no four seconds."""
+    """When all nodes agree on another time, that is the time.
+
+    An earlier one is so as soon as it cannot be the bus's delay, which lasts no four seconds.
+    """
     bus = Bus(monkeypatch)
     bus.hear(40, 50 * SECOND + by_ns)
     assert bus.ahead_ns() == 50 * SECOND + max(by_ns, 0)

@@ -66,7 +66,7 @@ def test_both_rails_lost_leaves_nowhere_to_go(world):
 
 
 def test_the_first_rail_to_come_back_is_taken_when_there_is_no_other(world):
-    """With all of a host's NICs lost, one on probation that is heard is better than a dead one, and no hold is waited for."""
+    """With all of a host's NICs lost, one on probation that is heard beats a dead one, and no hold is waited for."""
     world.flap("node3.rail0", "down")
     world.run(1.0)
     world.flap("node3.rail1", "down")
@@ -86,7 +86,7 @@ def test_an_alternative_that_was_not_heard_is_none(world):
 
 
 def test_a_way_of_which_nobody_can_speak_is_better_than_a_dead_one(world):
-    """The probe of one peer is away, so that nobody hears the ways to it: traffic to it leaves the lost NIC all the same."""
+    """One peer's probe is away, so nobody hears the ways to it: traffic to it leaves the lost NIC all the same."""
     world.deaf.add("node2")
     world.run(2.5)
     commands = world.flap("node3.rail0", "down")
@@ -136,7 +136,10 @@ def test_an_old_event_waits_for_an_observation_that_confirms_it(world):
 
 
 def test_what_an_observation_confirms_at_once_has_a_deadline_from_now(world):
-    """The event waited for the bus to return, and so did its port's word: nodes would refuse a command that was over before it was given."""
+    """The event waited for the bus to return, and so did its port's word.
+
+    Nodes would refuse a command that was over before it was given.
+    """
     event = world.flap_event("node3.rail0", "down")
     world.run(10.0)
     world.dead_nics.add("node3.rail0")
@@ -182,7 +185,10 @@ def test_one_nic_may_always_be_away(make_world):
 
 
 def test_no_more_moves_in_a_minute_than_the_budget_allows(make_world):
-    """Of a plan beyond it as much as it allows, the lost NIC's own node first; the rest when the minute is over, and that is said once."""
+    """Of a plan beyond it as much as it allows, the lost NIC's own node first.
+
+    The rest moves when the minute is over, and that is said once.
+    """
     world = make_world(nodes=8, moves_per_minute=10)
     assert len(world.flap("node3.rail0", "down")) == 8
     first, second = world.flap("node4.rail0", "down")
@@ -244,7 +250,10 @@ def test_moves_of_paths_take_nothing_from_a_lost_nic(make_world):
 
 
 def test_what_comes_home_leaves_half_of_the_budget(make_world):
-    """Nothing is dead by waiting: a path that falls silent meanwhile is left at once. The rest comes home as the minutes pass, and is said to wait once."""
+    """Nothing is dead by waiting: a path that falls silent meanwhile is left at once.
+
+    The rest comes home as the minutes pass, and is said to wait once.
+    """
     world = make_world(nodes=8, moves_per_minute=10)
     world.flap("node3.rail0", "down")
     world.run(61.0)

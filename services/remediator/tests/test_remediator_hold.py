@@ -126,7 +126,10 @@ def test_a_whole_rail_that_comes_back_at_once_is_used_again(make_world):
 
 
 def test_what_is_not_heard_for_long_is_looked_at_ever_more_seldom(world, monkeypatch):
-    """Thousands may wait for nodes that are away. It is used again soon after it is heard, by the measure of how long it was not."""
+    """Thousands may wait for nodes that are away.
+
+    It is used again soon after it is heard, by the measure of how long it was not.
+    """
     world.flap("node3.rail0", "down")
     world.run(0.5)
     world.dead_nics.clear()

@@ -66,7 +66,7 @@ def test_the_default_again_takes_it_back(world):
 
 
 def test_failover_leaves_a_chosen_home_and_returns_to_it(world):
-    """A lost NIC is left whatever its traffic's home; when it is good again, the home is what was chosen and not the default."""
+    """A lost NIC is left whatever its traffic's home; when it is good again, the home is the chosen one, no default."""
     choose(world, CHOSEN)
     given = world.flap("node3.rail0", "down")
     assert ("node0", "rail1") in {(node, way.via) for node, way in moves(given)}
@@ -128,7 +128,7 @@ def test_choices_that_a_former_holder_stored_late_are_written_over(world, ways, 
 
 
 def test_what_was_not_stored_is_lost_with_the_lease(world):
-    """Its successor knows only the bucket; one that thinks otherwise would move traffic when it holds the lease again."""
+    """Its successor knows only the bucket; one that thinks otherwise would move traffic when it has the lease again."""
     world.core.assign_home(DESTINATION, CHOSEN, CAUSE)
     world.core.hold(0, world.now_ns)
     assert world.core.homes.of(DESTINATION) == DEFAULT
@@ -279,7 +279,7 @@ def test_a_home_on_its_own_rail_again_is_across_no_more(world):
     assert homes.across("node0") == []
 
 
-# -- losses and homes -----------------------------------------------------------------------------------------------------
+# -- losses and homes -------------------------------------------------------------------------------------------------
 
 
 def about(commands):
@@ -343,7 +343,7 @@ def test_nothing_is_taken_near_to_a_home_that_it_never_left(world):
     assert about(choose(world, ACROSS)) == []
 
 
-# -- how much at once -----------------------------------------------------------------------------------------------------
+# -- how much at once -------------------------------------------------------------------------------------------------
 
 
 def many(nodes, peers):
@@ -434,7 +434,7 @@ async def test_what_failover_needs_is_written_first():
     assert written == [("paths", "node1"), ("paths", "node9"), ("homes", "node1")]
 
 
-# -- a bus that has lost its state ----------------------------------------------------------------------------------------
+# -- a bus that has lost its state ------------------------------------------------------------------------------------
 
 
 def test_who_takes_the_lease_by_a_new_count_believes_its_own_values(make_world):
@@ -463,7 +463,7 @@ def stands_by(monkeypatch):
 
 
 async def test_a_lower_number_of_a_new_count_is_no_older(stands_by):
-    """Before a value is passed over, the bus is asked whether it counts anew; after that, a lower number is older again."""
+    """Before a value is passed over, the bus is asked if it counts anew; after that, a lower number is older again."""
     homes = stands_by._core.homes
     await stands_by._on_homes("node0", told(CHOSEN, lease=900))
     await stands_by._on_homes("node0", told(lease=899))
@@ -477,7 +477,10 @@ async def test_a_lower_number_of_a_new_count_is_no_older(stands_by):
 
 @pytest.mark.parametrize("answered", [True, False])
 async def test_a_number_that_the_bus_never_gave_fences_nobody(stands_by, answered):
-    """Who started after the bus had lost its count knows of no other, and finds values of before; also if the bus was slow to answer then."""
+    """Who started after the bus had lost its count knows of no other, and finds values of before.
+
+    That holds also if the bus was slow to answer then.
+    """
     stands_by.count = Count(since_ns=2, last=5)
     stands_by._count = stands_by.count if answered else None
     await stands_by._on_homes("node0", told(CHOSEN, lease=900))

@@ -27,7 +27,7 @@ def world(make_world, request):
 
 @pytest.mark.parametrize("late_ns", [150 * MS, 1_900 * MS])
 def test_a_report_that_was_on_its_way_for_long_says_how_it_was_not_how_it_is(world, late_ns):
-    """Whether its clock is synchronised or not: what it heard then does not count as heard now, nor its node as reporting."""
+    """Its clock synchronised or not: what it heard then does not count as heard now, nor its node as reporting."""
     reports = world.core.health.reports
     waited, heard_ns = world.batch("node1"), world.now_ns - MS
     world.deaf.add("node1")
@@ -40,7 +40,7 @@ def test_a_report_that_was_on_its_way_for_long_says_how_it_was_not_how_it_is(wor
 
 
 def test_a_way_that_only_a_late_report_heard_is_no_way_out(world):
-    """Its rail died with the path that is left, and a report from before came after: a detour has to have been heard since."""
+    """Its rail died with the path that is left; a report from before came after: a detour must be heard since then."""
     waited = world.batch("node1")
     world.silent |= {f"node0.rail0>node1.rail0#{entropy}" for entropy in range(4)}
     world.now_ns += 140 * MS
@@ -85,7 +85,10 @@ def test_reports_that_come_in_a_burst_behind_later_ones_are_of_then(world):
 
 
 def test_what_was_heard_is_not_overruled_by_an_earlier_probe(world):
-    """Overtaken reports that pass for those of a clock that was set back are dated now. Their probes' numbers are lower."""
+    """Overtaken reports that pass for those of a clock that was set back are dated now.
+
+    Their probes' numbers are lower.
+    """
     reports, waited = world.core.health.reports, []
     for _ in range(3):
         world.now_ns += 10 * MS
@@ -132,7 +135,10 @@ def test_the_first_report_of_a_synchronised_node_shows_how_late_it_is():
 
 
 def test_a_ports_word_of_before_its_loss_does_not_say_that_the_loss_is_over(world):
-    """Two servers of the bus that did not hear each other kept it back. The loss came by another way, while nobody held the lease."""
+    """Two servers of the bus that did not hear each other kept it back.
+
+    The loss came by another way, while nobody held the lease.
+    """
     nic = "node1.rail0"
     world.core.hold(0, world.now_ns)
     world.deaf.add("node1")

@@ -1,4 +1,7 @@
-"""Doing no harm: halted nodes, late reports, wrong clocks and a detector that is late, drawn at random, move nothing; true silences among them are moved."""
+"""Doing no harm: disturbances drawn at random move nothing; true silences among them are moved.
+
+The disturbances are halted nodes, late reports, wrong clocks and a detector that is late.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ TRIALS = 40
 class Fabric:
     """A world in which probes, their nodes' processes and the bus have lives of their own.
 
-    A node that halts neither sends nor listens nor reports; what it was sent waits for it. Its peers say that its paths fell silent, as they heard nothing; and the detector,
-    which does not know better, says so as late as it may. Reports take their time, and those of one node arrive in their order.
+    A node that halts neither sends nor listens nor reports; what it was sent waits for it. Its peers say that its paths
+    fell silent, as they heard nothing; and the detector, which does not know better, says so as late as it may. Reports
+    take their time, and those of one node arrive in their order.
     """
 
     def __init__(self, world, seed: int) -> None:
@@ -34,8 +38,12 @@ class Fabric:
         self.phase = {name: self.random.randrange(10) * TICK for name in world.names}
         self.awake_since = dict.fromkeys(world.names, world.now_ns)
         self.paths = [
-            f"{node}.{rail}>{peer}.{rail}#0" for node in world.names for peer in world.names for rail in world.rails if node != peer
-        ]  # fmt: skip
+            f"{node}.{rail}>{peer}.{rail}#0"
+            for node in world.names
+            for peer in world.names
+            for rail in world.rails
+            if node != peer
+        ]
 
     def is_halted(self, node: str) -> bool:
         """Whether its process stands still."""
@@ -91,7 +99,10 @@ class Fabric:
     dead: frozenset[str] = frozenset()
 
     def tell(self, path: str) -> None:
-        """The detector says that a path is silent: a true silence at once, a false one after its end, and after the receiver's word of that."""
+        """The detector says that a path is silent: a true silence at once, a false one after its end.
+
+        A false one also comes after the receiver's word of that end.
+        """
         sender, since_ns = path.partition(".")[0], self.world.last[path][0]
         late_ns = 15 * MS
         if path not in self.dead:

@@ -224,7 +224,10 @@ def test_remedies_go_by_priority_and_then_by_name(make_tuned, another):
 def test_a_priority_that_is_none_stops_the_start(another, priority):
     """With a sentence; nothing goes before losses."""
     another("zeal", priority)
-    said = f"extensions.modules: the remedy zeal: its priority must be a whole number, 1 or more, since losses have 0: got {priority!r}"
+    said = (
+        "extensions.modules: the remedy zeal: its priority must be a whole number, 1 or more, since losses have 0: "
+        f"got {priority!r}"
+    )
     with pytest.raises(SettingsError, match=re.escape(said)):
         Service(SimpleNamespace(), RemediatorSettings(), FleetClock())
 

@@ -25,7 +25,7 @@ def leave(world, name: str) -> None:
 
 
 def befall(world, name: str) -> None:
-    """All that there is to remember happens to a node: losses and returns of a NIC that flaps, silences, commands, doubts, and reports."""
+    """All there is to remember happens to a node: a NIC's losses and returns, silences, commands, doubts, reports."""
     world.flap(f"{name}.rail0", "down", reuse_at_ns=world.now_ns + 3_600 * SECOND)
     world.path_event(f"node0.rail1>{name}.rail1#1", "silent")
     world.path_event(f"{name}.rail1>node0.rail1#0", "silent")
@@ -63,7 +63,10 @@ def names_in(thing: object, wanted: str, seen: set[int]) -> list[str]:
 
 
 def test_nothing_is_remembered_of_nodes_that_left(world):
-    """A minute later; until then it may have been the bus that lost them. Nodes of other names took their places all the time."""
+    """A minute later; until then it may have been the bus that lost them.
+
+    Nodes of other names took their places all the time.
+    """
     sizes = []
     for number in range(24):
         name = f"gone{number}"

@@ -17,7 +17,7 @@ def home(peer, rail):
 
 
 def test_a_lost_nic_moves_both_directions_of_every_pair(world):
-    """Its own node sends the rail away by one rule, each peer moves the one address it has there, and nobody moves anything else."""
+    """Its own node sends the rail away by one rule, each peer moves its one address there, and nobody anything else."""
     commands = by_node(world.flap("node3.rail0", "down"))
     assert set(commands) == {*PEERS, "node3"}
     assert commands["node3"].away == ("rail0",)
@@ -52,7 +52,7 @@ def test_both_directions_take_the_same_backup_path(world):
 
 
 def test_paths_in_their_bucket_follow(world):
-    """What is wanted in force on a node stands in its key: the rail that is away, the placement, and no backup that is dead."""
+    """What is to be in force on a node stands in its key: the rail away, the placement, and no dead backup."""
     world.flap("node3.rail0", "down")
     world.run(1.0)
     assert world.paths("node3").away == ("rail0",)

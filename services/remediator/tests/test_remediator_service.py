@@ -22,7 +22,8 @@ pytestmark = pytest.mark.nats
 
 _DEADLINE_S = 60
 _LASTS_S = 30
-"""How long leases, reports and events count here: a machine that stands still for some seconds makes none of them old."""
+"""How long leases, reports and events count here: a machine that stands still for some seconds makes none of them
+old."""
 
 
 class Fleet:

@@ -29,7 +29,7 @@ def test_a_silent_path_is_left_for_another_entropy_that_was_heard_since(world):
 
 
 def test_a_silent_path_is_not_left_for_one_that_may_share_its_fate(world):
-    """Ways of the same rail that were healthy but have not been heard since the silence began are worth less than another rail."""
+    """Ways of the same rail that were healthy but unheard since the silence began are worth less than another rail."""
     between = {f"node0.rail0>node3.rail0#{entropy}" for entropy in range(4)}
     world.silent |= between
     world.run(0.2)

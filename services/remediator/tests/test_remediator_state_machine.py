@@ -68,7 +68,10 @@ def test_holds_double_up_to_the_longest_and_never_end():
 
 @pytest.mark.parametrize("loss", [(Input.SILENT,), (Input.FELL_SILENT, Input.SILENT)])
 def test_a_long_good_time_forgets(loss):
-    """After being good for long, the next probation is as short as the first; after being good for less, it is not. Suspicion on the way changes nothing."""
+    """After being good for long, the next probation is as short as the first; after being good for less, it is not.
+
+    Suspicion on the way changes nothing.
+    """
     for good_s, hold_s in ((999, 10), (1_000, 5)):
         track = Track()
         for given in (Input.SILENT, Input.SPEAKING, Input.TIMER):

@@ -155,7 +155,10 @@ def test_a_number_of_an_earlier_count_silences_nobody(make_world):
 
 
 def test_a_value_that_a_former_holder_stored_late_is_written_over(world):
-    """Whoever starts next reads the bucket. A successor's is left alone, also where two shards were set to the same nodes."""
+    """Whoever starts next reads the bucket.
+
+    A successor's is left alone, also where two shards were set to the same nodes.
+    """
     own = world.paths("node3")
     written = len(world.supplies["node3"])
     world.see(msgspec.structs.replace(own, lease_revision=own.lease_revision - 1, away=("rail0",)))
@@ -169,7 +172,7 @@ def test_a_value_that_a_former_holder_stored_late_is_written_over(world):
 
 
 def test_what_agents_report_is_known_before_it_is_written(make_world):
-    """A holder that ended before it wrote what it had commanded leaves nothing away for ever: agents' answers say what they did."""
+    """A holder that ended before it wrote what it commanded leaves nothing away for ever: agents say what they did."""
     before = make_world()
     before.answer = None
     commands = before.flap("node3.rail0", "down")
@@ -183,7 +186,7 @@ def test_what_agents_report_is_known_before_it_is_written(make_world):
 
 
 def test_a_return_that_was_seen_while_standing_by_counts(make_world):
-    """Who saw only the NIC's return, and finds it away when it takes over, restores it, also before its port is reported."""
+    """Who saw only the NIC's return, and finds it away at takeover, restores it, also before its port is reported."""
     before = make_world()
     before.flap("node3.rail0", "down")
     before.run(1.0)
@@ -215,7 +218,7 @@ def test_an_armed_move_that_nobody_wrote_down_is_brought_home(make_world):
 
 @pytest.mark.parametrize("stands_by", [False, True], ids=["held the lease", "stood by"])
 def test_a_bucket_that_is_told_again_undoes_no_armed_move(make_world, stands_by):
-    """When the bus is back, nobody has the lease for a moment, agents' reports come, and then all that the bucket had before."""
+    """The bus is back: for a moment nobody has the lease, agents' reports come, then all that the bucket had before."""
     before = make_world()
     before.run(1.0)
     written = moved_by(before)
@@ -238,7 +241,7 @@ def test_a_bucket_that_is_told_again_undoes_no_armed_move(make_world, stands_by)
 
 
 def test_losses_told_late_count_from_when_they_were(make_world):
-    """A restart takes the last events once more: losses of long ago, each forgotten by the next, do not lengthen a probation."""
+    """A restart takes the last events again: losses of long ago, each forgotten by the next, lengthen no probation."""
     after = make_world(lease=0, forget_s=10.0)
     for count in range(1, 6):
         for state, ago_s in (("down", 200 - 30 * count), ("up", 199 - 30 * count)):
@@ -255,7 +258,7 @@ def test_losses_told_late_count_from_when_they_were(make_world):
 
 @pytest.mark.parametrize(("lease", "ago_ns"), [(5, 0), (9, 3_000_000_000)])
 def test_a_value_that_comes_after_a_newer_one_is_passed_over(make_world, lease, ago_ns):
-    """It waited between two servers of the bus; a later holder of the lease, or the same one, has decided otherwise since."""
+    """It waited between two of the bus's servers; a later lease holder, or the same, has decided otherwise since."""
     world = make_world(lease=0)
     world.see(NodePaths(node="node1", lease_revision=9, decided_ns=world.now_ns))
     world.see(NodePaths(node="node1", lease_revision=lease, away=("rail0",), decided_ns=world.now_ns - ago_ns - 1))

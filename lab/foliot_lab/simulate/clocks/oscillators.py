@@ -42,7 +42,8 @@ class Oscillators:
         count: the number of clocks.
         crystal: their spread and steadiness.
         random: the random source.
-        heat: by how many ppb the temperature makes each clock faster at these times (in s), a row a clock; None: not at all.
+        heat: by how many ppb the temperature makes each clock faster at these times (in s), a row a clock; None: not at
+            all.
     """
 
     def __init__(
@@ -80,7 +81,10 @@ class Oscillators:
         self._first_ns += stale * STEP_NS
 
     def step(self, clock: int, true_ns: int, by_ns: float) -> None:
-        """Sets a clock forward at a true time, within one `STEP_NS`. The courses must not have been read past that time."""
+        """Sets a clock forward at a true time, within one `STEP_NS`.
+
+        The courses must not have been read past that time.
+        """
         self.run_to(true_ns + STEP_NS)
         self._gained_ns[clock, -(-(true_ns - self._first_ns) // STEP_NS) :] += by_ns
 

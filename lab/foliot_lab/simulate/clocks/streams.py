@@ -161,8 +161,8 @@ class Fleet:
 
     Parameters:
         traffic: the probes.
-        host: what a batch says of its host's system clock, by node, true time and local time of its end. None: all hosts took the start of their
-            clocks for the same time, and know nothing of UTC.
+        host: what a batch says of its host's system clock, by node, true time and local time of its end. None: all
+            hosts took the start of their clocks for the same time, and know nothing of UTC.
     """
 
     def __init__(self, traffic: Traffic, host: Callable[[int, int, int], Mapping[str, Any]] | None = None) -> None:

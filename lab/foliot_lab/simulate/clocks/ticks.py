@@ -1,6 +1,7 @@
 """Simulated stamps of nodes that send in ticks, where the first packet of a tick takes longer: caches are cold for it.
 
-The schedule and the order of sending are the probe's own. Packets leave one behind the other, and only the stream that is asked for is stamped.
+The schedule and the order of sending are the probe's own. Packets leave one behind the other, and only the stream that
+is asked for is stamped.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Probed(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The time of a packet from one stamp to the other beside the wire: a least, and a gamma distribution above it, in ns."""
+    """A packet's time in ns from one stamp to the other beside the wire: a least, and a gamma distribution above it."""
 
     least_ns: float
     shape: float

@@ -1,8 +1,9 @@
-"""Bandwidth of all-reduces of growing size, in the manner of nccl-tests.
+r"""Bandwidth of all-reduces of growing size, in the manner of nccl-tests.
 
 Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 
-    RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.allreduce --address 10.200.0.1 --json FILE
+    RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 \
+        python -m foliot_lab.workload.train.allreduce --address 10.200.0.1 --json FILE
 
 algbw is the size divided by the time. busbw is algbw times 2(n - 1)/n. A ring of n ranks sends that much over each
 rank's links, so busbw can be compared with their rate. An operation of Gloo's travels over one device. So every size

@@ -1,6 +1,7 @@
-"""The training job: data-parallel, by PyTorch's own DistributedDataParallel over Gloo. It knows nothing of Foliot.
+r"""The training job: data-parallel, by PyTorch's own DistributedDataParallel over Gloo. It knows nothing of Foliot.
 
-    RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 python -m foliot_lab.workload.train.job --address 10.200.0.1 --record FILE
+    RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 \
+        python -m foliot_lab.workload.train.job --address 10.200.0.1 --record FILE
 
 Every step writes a line of JSON to the record as it ends. So a job that is killed or halted leaves a record of all its
 steps. The line has step, began_ns and ended_ns (CLOCK_MONOTONIC_RAW), comm_ns and loss. comm_ns runs from the start of

@@ -168,7 +168,10 @@ def missing() -> str:
     """The reason why no job can run here, with the remedy; empty if one can."""
     if importlib.util.find_spec("torch") is not None:
         return ""
-    return "A training job needs PyTorch, which is not installed here. `make train` installs it into .venv: see docs/lab.md, A training job."
+    return (
+        "A training job needs PyTorch, which is not installed here. `make train` installs it into .venv: "
+        "see docs/lab.md, A training job."
+    )
 
 
 def last_words(log: Path) -> str:

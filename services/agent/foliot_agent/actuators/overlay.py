@@ -1,6 +1,7 @@
-"""The actuator of the overlay: routes choose the device that carries a destination, and one rule chooses the tables of a rail.
+"""The actuator of the overlay.
 
-A connection notices nothing: its addresses stay, only the device under it changes. Each message costs about 0.2 ms.
+Routes choose the device that carries a destination, and one rule chooses the tables of a rail. A connection notices
+nothing: its addresses stay, only the device under it changes. Each message costs about 0.2 ms.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ class OverlayActuator:
         self.routing.forget(peer.name)
 
     async def place(self, placement: Placement, *, ahead: bool = False) -> None:
-        """Makes this the way in force. With `ahead`, on a rail that is away, it is only laid ready for its coming back."""
+        """Makes this the way in force.
+
+        With `ahead`, on a rail that is away, it is only laid ready for its coming back.
+        """
         destination = destination_of(placement)
         if self.routing.placements.get(destination) != placement:
             await self._put(self.routing.placements, placement)
@@ -147,7 +151,8 @@ class OverlayActuator:
         try:
             await self._netlink.route(
                 "replace", dst=route.destination, dst_len=32, table=route.table, gateway=route.gateway,
-                oif=self._devices.index(route.device), prefsrc=route.source, flags=RTNH_F_ONLINK,  # the gateway is reachable through the device, whatever other routes say
+                # The gateway is reachable through the device, whatever other routes say.
+                oif=self._devices.index(route.device), prefsrc=route.source, flags=RTNH_F_ONLINK,
             )  # fmt: skip
         except (NetlinkError, OSError) as error:
             raise ActuatorError(f"route to {route.destination} by {route.device}: {error}") from error

@@ -96,7 +96,8 @@ def outcome_of(result: Result, confirmed: Confirmed, *, command: str, node: str,
     """The outcome of a result; `fields` are the cause, the fault, when it began, and whether the node was armed."""
     log.info("outcome_made", command=command, status=result.status, reason=result.reason, confirmed=confirmed.at_ns > 0)
     return Outcome.of(
-        result.done, result.undo, id=fitting(f"{command}/outcome/{node}"), command=command, verb=verb_of(result.done), node=node,
+        result.done, result.undo, id=fitting(f"{command}/outcome/{node}"), command=command,
+        verb=verb_of(result.done), node=node,
         status=result.status, reason=result.reason, moved_ns=result.changed_ns, confirmed_ns=confirmed.at_ns,
         expected=confirmed.expected, confirmations=confirmed.confirmations, **fields,
     )  # fmt: skip

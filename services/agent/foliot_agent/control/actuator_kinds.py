@@ -29,7 +29,8 @@ class ActuatorKind:
     """Makes a `KernelBackend`, or an object with its methods; for another class of traffic an `Actuator`."""
     traffic: str = SERVICE_ADDRESSES
     remove: Callable[[], Awaitable[None]] | None = None
-    """Takes away all that any run of it left on this host. It raises `ActuatorError`, or the `NetlinkError` of pyroute2, if the host refuses."""
+    """Takes away all that any run of it left on this host. It raises `ActuatorError`, or the `NetlinkError` of
+    pyroute2, if the host refuses."""
     rehearse_removal: Callable[[], Awaitable[tuple[Change, ...]]] | None = None
     """The changes that `remove` would make on this host, which stays as it is."""
 

@@ -122,7 +122,10 @@ class CommandRunner:
             return Confirmed(expected=1)
 
     def _object_to(self, command: Command) -> str:
-        """The objection of a verb's handler. An order that cannot be read gets one too: its sender would else ask again and again."""
+        """The objection of a verb's handler.
+
+        An order that cannot be read gets one too: its sender would else ask again and again.
+        """
         handler = self._handlers.get(command.verb)
         if handler is None:
             return f"the verb {command.verb} is not known here; known are {', '.join(sorted(self._handlers))}"

@@ -25,7 +25,9 @@ _CALL_S = 5.0
 
 
 class ContainedActuator:
-    """See `Actuator`. It tries again what it could not start, join or leave; until then placements that need it are refused.
+    """See `Actuator`.
+
+    It tries again what it could not start, join or leave; until then placements that need it are refused.
 
     Parameters:
         traffic: its class.

@@ -81,7 +81,10 @@ class Failover:
         log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
 
     def on_bus_away(self) -> None:
-        """Acts, as the bus does not answer any more, on losses that were left to the remediator. It may never have heard of them."""
+        """Acts, as the bus does not answer any more, on losses that were left to the remediator.
+
+        It may never have heard of them.
+        """
         acts_with, acts_without = (
             acts_on_own(self.settings.armed, self.settings.policy, bus_connected=connected)
             for connected in (True, False)
@@ -99,8 +102,8 @@ class Failover:
             "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self.settings.armed
         ) as span:
             if turn.rail in self._losses.own:
-                # Sent while the kernel's answer to the rule is awaited. Also if nothing is armed here: the peers may have a way, and
-                # must not take this one.
+                # Sent while the kernel's answer to the rule is awaited. Also if nothing is armed here: the peers may
+                # have a way, and must not take this one.
                 self.spawn(self._tell(turn))
             move = await self.move_queue.flee(turn.rail)
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
@@ -198,7 +201,10 @@ class Failover:
                 await self._report(move, self._name(notice), notice.fault, started_ns)
 
     def _name(self, notice: Notice) -> str:
-        """Names the move that a notice led to. A loss may be told again, and move something again: that is another move."""
+        """Names the move that a notice led to.
+
+        A loss may be told again, and move something again: that is another move.
+        """
         nic = notice.node, notice.rail
         if notice.state == "back":
             return f"armed/{notice.fault}/back"

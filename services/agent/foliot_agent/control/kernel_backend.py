@@ -1,4 +1,7 @@
-"""The parts of the agent that touch the kernel, opened together: the overlay, its actuator, and the keeper of flushed routes."""
+"""The parts of the agent that touch the kernel, opened together.
+
+They are the overlay, its actuator, and the keeper of flushed routes.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +161,10 @@ class KernelBackend:
                 and nic.device in self._restorer.owed
             ):
                 told = True
-                hint = f"it has a carrier, but is not up with the address {nic.address}, or its routes are refused: peers keep away from it until then"
+                hint = (
+                    f"it has a carrier, but is not up with the address {nic.address}, or its routes are refused: "
+                    "peers keep away from it until then"
+                )
                 log.warning("nic_not_restored", rail=rail, device=nic.device, hint=hint)
 
     async def keep(
@@ -231,7 +237,10 @@ class KernelBackend:
     async def rehearse(
         self, peers: Iterable[Node], paths: NodePaths | None, clock: Clock, *, act: bool
     ) -> tuple[Change, ...]:
-        """The changes that a start would make here and now, by the code that makes them; see `foliot_agent.install.plan_command`."""
+        """The changes that a start would make here and now, by the code that makes them.
+
+        See `foliot_agent.install.plan_command`.
+        """
         if not self.is_real:
             return ()
         known = {peer.name: peer for peer in peers}

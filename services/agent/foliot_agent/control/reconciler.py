@@ -88,7 +88,7 @@ class Reconciler:
                 await self._follow(_without(self._paths, name), self._paths)
 
     async def leave_unnamed(self, bus_connected: Callable[[], bool]) -> None:
-        """Leaves, as the bus is there a minute later, the peers of the last run that the inventory has not named by then.
+        """Leaves the peers of the last run that the inventory has not named yet, as the bus is there a minute later.
 
         A bus that has lost its store names nobody at first: every node says again that it is there.
         """
@@ -152,7 +152,10 @@ class Reconciler:
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:
-    """The value without this peer's placements, and without rails that are away: those may have waited for its backups."""
+    """The value without this peer's placements, and without rails that are away.
+
+    Those may have waited for its backups.
+    """
     return NodePaths(
         node=paths.node,
         lease_revision=paths.lease_revision,

@@ -1,7 +1,7 @@
-"""The memory of an agent over its own restart, while the bus may be away: its peers, its answers, and the routes of its NICs.
+"""The memory of an agent over its own restart, while the bus may be away.
 
-It is one small file, written anew when something has changed. Its folder does not outlive the boot; routes do not
-either.
+It has the agent's peers, its answers, and the routes of its NICs. It is one small file, written anew when something has
+changed. Its folder does not outlive the boot; routes do not either.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from foliot.settings import NodeSettings
 
 SERVICE_DEVICE = "foliot0"
-"""Carries the service addresses: one end of a veth pair, up whatever the NICs do. Programs that pick an interface by name find
-their address on it, which they would not on ``lo``."""
+"""Carries the service addresses: one end of a veth pair, up whatever the NICs do. Programs that pick an interface by
+name find their address on it, which they would not on ``lo``."""
 SERVICE_DEVICE_END = "foliot0-end"
 VXLAN_OVERHEAD = 50
 """Bytes that the encapsulation adds on IPv4: outer Ethernet 14, IP 20, UDP 8, VXLAN 8 (RFC 7348)."""
@@ -118,7 +118,10 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mac_of(address: str) -> str:
-    """The MAC of a path address: locally administered (bit 1 of the first byte, IEEE 802), unicast, then the address."""
+    """The MAC of a path address: locally administered, unicast, then the address.
+
+    Locally administered is bit 1 of the first byte (IEEE 802).
+    """
     return ":".join(f"{byte:02x}" for byte in (0x02, 0xF0, *ipaddress.IPv4Address(address).packed))
 
 

@@ -117,7 +117,10 @@ def node_settings(
 
 
 def candidates(states: Mapping[str, NicState], frontend: str) -> tuple[str, ...]:
-    """The devices that look like backend NICs: no bridge or tunnel, with an address, and neither the way out nor that to the bus."""
+    """The devices that look like backend NICs.
+
+    They are no bridge or tunnel, have an address, and are neither the way out nor that to the bus.
+    """
     fitting = [state for state in states.values() if not _why_not(state, frontend)]
     return tuple(state.device for state in sorted(fitting, key=lambda state: (not state.rdma, state.device)))
 

@@ -75,7 +75,10 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _run(module: str, arguments: argparse.Namespace) -> int:
-    """Runs the module's `run`, and imports it only now: pyroute2 takes a third of a second, for which no other command shall wait."""
+    """Runs the module's `run`, and imports it only now.
+
+    pyroute2 takes a third of a second, for which no other command shall wait.
+    """
     try:
         return int(importlib.import_module(module).run(arguments))
     finally:

@@ -87,7 +87,8 @@ async def _join(arguments: argparse.Namespace) -> int:
     obstacles, variables = armed_setup.want(files, settings.agent_key, arguments)
     meant = msgspec.structs.replace(meant, variables=variables)
     found = (
-        *fleet.findings(without=_without_bus(arguments, meant)), *meant.found, *await survey.findings(meant.node, states, fleet),
+        *fleet.findings(without=_without_bus(arguments, meant)), *meant.found,
+        *await survey.findings(meant.node, states, fleet),
         *survey.place_findings(meant.node.name, meant.keys(), fleet), *obstacles,
         *survey.start_findings(wanted=_starts(arguments)),
     )  # fmt: skip
@@ -195,7 +196,8 @@ async def _claimed(bus_settings: BusSettings, node: NodeSettings, fleet: FleetSe
     except BUS_ERRORS as error:
         raise PlaceError(
             f"no place could be claimed for {node.name} at {bus_settings.url} ({in_words(error)}): see whether it "
-            "is up, and whether the credentials are an agent's of this name. Nothing was changed on this host; join again"
+            "is up, and whether the credentials are an agent's of this name. Nothing was changed on this host; "
+            "join again"
         ) from error
     return node
 

@@ -121,7 +121,8 @@ async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) 
                     say(f"{'would ' if dry else ''}remove {bucket.name}/{key} from the bus\n")
             if visit.role in NODE_ROLES:
                 say(
-                    f"left on the bus: what other services wrote for it; with credentials of an administrator: {_rest(settings, name)}\n"
+                    "left on the bus: what other services wrote for it; with credentials of an administrator: "
+                    f"{_rest(settings, name)}\n"
                 )
                 return 1
             durable = f"agent-{escape(name)}"

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def rehearse(
     node: NodeSettings, settings: AgentSettings, peers: Iterable[Node], paths: NodePaths | None
 ) -> tuple[Change, ...]:
-    """The changes that a start of the agent would make in this network namespace, as it is now, by all of its actuators.
+    """The changes that a start of the agent would make in this network namespace, as it is now, by all its actuators.
 
     Raises:
         OverlayError: a NIC is not there.

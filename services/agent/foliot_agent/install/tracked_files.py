@@ -45,7 +45,10 @@ class Files:
         self._unwanted: set[str] = set()
 
     def want(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Wants this file with this text and mode. Where the present file's mode is narrower, it keeps only what both permit."""
+        """Wants this file with this text and mode.
+
+        Where the present file's mode is narrower, it keeps only what both permit.
+        """
         self._wanted[path] = (text, mode)
 
     def want_link(self, path: str, target: str) -> None:
@@ -164,9 +167,10 @@ class Files:
             return _Before()
         except (IsADirectoryError, msgspec.DecodeError, RecursionError) as error:
             raise SettingsError(
-                f"{self.root / _RECORD}: is broken ({error}). It says what was there before the first join: put it back from a copy. "
-                "Or delete it, and what is there now counts as there before: leaving then removes no file that join has written so far "
-                "(in /etc/foliot, and foliot-* in /etc/systemd/system). Nothing was changed"
+                f"{self.root / _RECORD}: is broken ({error}). It says what was there before the first join: "
+                "put it back from a copy. Or delete it, and what is there now counts as there before: leaving then "
+                "removes no file that join has written so far (in /etc/foliot, and foliot-* in /etc/systemd/system). "
+                "Nothing was changed"
             ) from error
 
     def _keep(self, record: _Before) -> None:

@@ -89,7 +89,10 @@ class RouteRestorer:
 
 
 def _as_it_comes(_message: Any) -> bool:
-    """Passes all routes. Without a filter of the caller's, pyroute2 has the kernel tell all routes, three for each peer, and chooses itself."""
+    """Passes all routes.
+
+    Without a filter of the caller's, pyroute2 has the kernel tell all routes, three for each peer, and chooses itself.
+    """
     return True
 
 

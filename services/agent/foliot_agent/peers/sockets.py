@@ -77,7 +77,8 @@ class PeerSockets:
             log.debug("datagram_not_sent", source=source, destination=destination, reason=str(error))
 
     def _read(self, opened: socket.socket) -> None:
-        # Not until none is left: under a flood, everything else would wait for its end. The loop calls again while something is there.
+        # Not until none is left: under a flood, everything else would wait for its end. The loop calls again while
+        # something is there.
         for _ in range(_AT_ONCE):
             try:
                 data, sender = opened.recvfrom(2048)

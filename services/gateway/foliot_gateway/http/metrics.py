@@ -1,4 +1,7 @@
-"""The metrics that Prometheus scrapes: few series, none per path or per NIC. Units are base units, counters end in ``_total``."""
+"""The metrics that Prometheus scrapes: few series, none per path or per NIC.
+
+Units are base units, counters end in ``_total``.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def _metrics(store: Store, nics: list[NicView]) -> Iterator[Metric]:
     )
     failed = "Attempts to store an event, command or outcome that failed"
     yield _labelled(CounterMetricFamily("foliot_unstored_attempts", failed, labels=("service",)), store.unstored)
-    late = "Reports of all probes, by how late a step of the probe's loop was, or how long it took, since the report before"
+    late = (
+        "Reports of all probes, by how late a step of the probe's loop was, or how long it took, "
+        "since the report before"
+    )
     yield HistogramMetricFamily(
         "foliot_probe_lateness_seconds", late, buckets=store.lateness.buckets(), sum_value=store.lateness.total_s
     )

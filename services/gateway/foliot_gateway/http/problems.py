@@ -29,8 +29,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     detail: str
     reason: str = ""
-    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-such-kind``, ``no-fault``, ``no-spans``,
-    ``no-such-trace``, ``busy``, ``not-my-name``."""
+    """One word for programs, where they have a choice to make: ``no-such-event``, ``no-such-kind``, ``no-fault``,
+    ``no-spans``, ``no-such-trace``, ``busy``, ``not-my-name``."""
 
 
 def on_query_error(_: Request[Any, Any, Any], error: QueryError) -> Response[Problem]:
@@ -39,7 +39,10 @@ def on_query_error(_: Request[Any, Any, Any], error: QueryError) -> Response[Pro
 
 
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """Answers with a refusal: of the framework (no such address, a wrong parameter, a wrong method), or of a handler, in a sentence."""
+    """Answers with a refusal, of the framework or of a handler, in a sentence.
+
+    The framework's are: no such address, a wrong parameter, a wrong method.
+    """
     if isinstance(error, ValidationException):
         detail = f"The parameters of {request.url.path} are wrong: {_parameters(error)}."
     elif error.status_code == HTTPStatus.NOT_FOUND:

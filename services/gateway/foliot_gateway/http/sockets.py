@@ -83,7 +83,8 @@ def _address(entry: str) -> tuple[str, int]:
 def _bind(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # "::" takes IPv4 too, as a socket of the kernel's own does. A host without IPv6 is to say so, which create_server does not.
+        # "::" takes IPv4 too, as a socket of the kernel's own does. A host without IPv6 is to say so, which
+        # create_server does not.
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, dualstack_ipv6=both)
     except OSError as error:

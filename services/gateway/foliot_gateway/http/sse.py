@@ -58,7 +58,10 @@ async def get_stream(
     ] = "",
     after: Annotated[str, Parameter(description="As Last-Event-ID, for clients that cannot set it")] = "",
 ) -> Stream:
-    """Server-sent events: `state` each second, `tiles` (first all, then what changed), `event` (first the newest, or what was missed), `missed`."""
+    """Server-sent events: `state` each second, `tiles`, `event` and `missed`.
+
+    `tiles` has first all, then what changed. `event` has first the newest, or what was missed.
+    """
     return Stream(
         frames(hub, last_event_id or after),
         media_type="text/event-stream",

@@ -1,4 +1,7 @@
-"""The live page: files that ``make page`` builds from ``services/gateway/web``. Where they are missing, a plain page says so."""
+"""The live page: files that ``make page`` builds from ``services/gateway/web``.
+
+Where they are missing, a plain page says so.
+"""
 
 import mimetypes
 from pathlib import Path

@@ -135,7 +135,10 @@ def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
 
 
 def _int64(value: int) -> int:
-    """The number for int64. A span may bear any time of 64 bits without a sign; one too large for int64 becomes its last."""
+    """The number for int64.
+
+    A span may bear any time of 64 bits without a sign; one too large for int64 becomes its last.
+    """
     return min(value, _MOST)
 
 

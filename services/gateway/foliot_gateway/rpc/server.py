@@ -32,7 +32,9 @@ _IDLE_MS: Final = 300_000
 
 
 async def start(store: Store, hub: Hub, addresses: Iterable[tuple[str, int]]) -> Any:
-    """A server that listens on each host and port. Close the hub before you stop it, as its readers have no end of their own.
+    """A server that listens on each host and port.
+
+    Close the hub before you stop it, as its readers have no end of their own.
 
     Raises:
         SettingsError: an address cannot be bound.

@@ -52,7 +52,8 @@ def handlers(store: Store, hub: Hub) -> tuple[Any, ...]:
     """A generic handler for each service of the interface.
 
     Raises:
-        TypeError, KeyError: a struct and its message do not fit together, or the interface has a method without code here.
+        TypeError, KeyError: a struct and its message do not fit together, or the interface has a method without code
+            here.
     """
     for kind in SERVED:
         fields_of(kind)
@@ -96,7 +97,10 @@ def parts(change: Change) -> tuple[Change, ...]:
 
 
 def _sliced(change: Change) -> tuple[Change, ...]:
-    """The slices of a change with many tiles; empty of all others. A change that kept itself would have to wait for the garbage collector."""
+    """The slices of a change with many tiles; empty of all others.
+
+    A change that kept itself would have to wait for the garbage collector.
+    """
     said = change.said
     if not isinstance(said, Tiles) or len(said.tiles) <= _TILES:
         return ()

@@ -37,7 +37,8 @@ class NicView(msgspec.Struct, frozen=True, kw_only=True):
     carrier: bool
     admin_up: bool
     moved: bool
-    """All its traffic goes another way, out of it or to it: as agents last reported, else as the remediator wants it."""
+    """All its traffic goes another way, out of it or to it: as agents last reported, else as the remediator wants
+    it."""
     condition: Condition
     """Link, paths and traffic in one word."""
     why: str
@@ -118,7 +119,10 @@ class Fleet:
         self._touched |= self._ways.forget(name)
 
     def fold_port(self, port: PortState) -> None:
-        """Takes the state of a NIC's port, unless a later one is known. One sent at once on a change has no counters: the last ones stand."""
+        """Takes the state of a NIC's port, unless a later one is known.
+
+        One sent at once on a change has no counters: the last ones stand.
+        """
         known = self._ports.get(port.nic)
         if not self._limit.has_for(port.nic, self._ports) and port.nic not in self._nics:
             return

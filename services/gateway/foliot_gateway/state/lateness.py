@@ -1,4 +1,7 @@
-"""How late the loops of all probes were, as their reports say: a histogram without names, so that its size never changes."""
+"""How late the loops of all probes were, as their reports say.
+
+It is a histogram without names, so that its size never changes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from bisect import bisect_left
 from itertools import accumulate
 
 BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Upper bounds of the buckets, those of the services' own histograms (`foliot.runtime.loop_steps`). A probe's quickest period is 10 ms."""
+"""Upper bounds of the buckets, those of the services' own histograms (`foliot.runtime.loop_steps`). A probe's quickest
+period is 10 ms."""
 
 
 class Lateness:

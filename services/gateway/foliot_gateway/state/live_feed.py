@@ -1,4 +1,6 @@
-"""The changes for live readers: tiles that changed, and events. Each is encoded once per transport, however many read it.
+"""The changes for live readers: tiles that changed, and events.
+
+Each is encoded once per transport, however many read it.
 
 Nothing is queued for a reader. Tiles and events stand here once. A reader has a number up to which it has read, and
 takes what came after that when it is ready to. A slow reader gets the newest state of each tile and nothing in between.
@@ -132,7 +134,10 @@ class Board:
 
 
 class Journal:
-    """The newest events by number. It begins when the past has been read: before, nobody could say what a reader has missed."""
+    """The newest events by number.
+
+    It begins when the past has been read: before, nobody could say what a reader has missed.
+    """
 
     def __init__(self) -> None:
         self.last = 0

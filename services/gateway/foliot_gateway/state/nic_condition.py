@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Condition = Literal["up", "lost", "moved", "unknown"]
 
 _MOST = 0.75
-"""Share of a NIC's paths in one direction that must be silent or lossy before the NIC is said to be lost. A dead leaf or one
-spine of two takes half of them at most, and is not the NIC's fault."""
+"""Share of a NIC's paths in one direction that must be silent or lossy before the NIC is said to be lost. A dead leaf
+or one spine of two takes half of them at most, and is not the NIC's fault."""
 
 
 class Tile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,8 +23,8 @@ class Tile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str
     rail: str
     condition: Condition = "up"
-    """``lost``: no carrier, set down, or most of its paths are down. ``moved``: it works, and its traffic still goes elsewhere.
-    ``unknown``: nobody speaks for it."""
+    """``lost``: no carrier, set down, or most of its paths are down. ``moved``: it works, and its traffic still goes
+    elsewhere. ``unknown``: nobody speaks for it."""
     moved: bool = False
     """Its traffic goes elsewhere; of a lost NIC: already."""
     why: str = ""

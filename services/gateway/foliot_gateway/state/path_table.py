@@ -1,4 +1,7 @@
-"""The last that was heard of every path, in columns: some thousand rows arrive per second, and few are ever asked for."""
+"""The last that was heard of every path, in columns.
+
+Some thousand rows arrive per second, and few are ever asked for.
+"""
 
 from __future__ import annotations
 
@@ -144,9 +147,10 @@ class PathTable:
         self._indices.clear()
 
     def judge(self, event: Event, date: Date) -> bool:
-        """Takes the detector's verdict on a path, unless a later one is known; states that are not of paths are ignored.
+        """Takes the detector's verdict on a path, unless a later one is known.
 
-        Returns whether the path is bad now and was not, or the other way round.
+        States that are not of paths are ignored. Returns whether the path is bad now and was not, or the other way
+        round.
 
         Raises:
             ValueError: it is no path.
@@ -195,7 +199,10 @@ class PathTable:
         )
 
     def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
-        """The table's row of each of the batch's paths. A node names the same paths in the same order most of the time."""
+        """The table's row of each of the batch's paths.
+
+        A node names the same paths in the same order most of the time.
+        """
         known = self._indices.get(batch.node)
         if known is None or known[0] != batch.paths:
             known = batch.paths, np.array([self._number(path) for path in batch.paths], np.intp)

@@ -36,7 +36,10 @@ class QueryError(Exception):
 
 
 class NotFoundError(QueryError):
-    """The gateway knows nothing of what was asked for: ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace``."""
+    """The gateway knows nothing of what was asked for.
+
+    Its reason is ``no-such-event``, ``no-fault``, ``no-spans`` or ``no-such-trace``.
+    """
 
 
 class WrongQueryError(QueryError):

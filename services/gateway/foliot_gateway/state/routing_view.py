@@ -1,4 +1,7 @@
-"""The way that the traffic of every service address goes: as its node's agent last reported, else as the remediator wants it."""
+"""The way that the traffic of every service address goes.
+
+It is that which its node's agent last reported, else that which the remediator wants.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class RoutingView:
         """Per node and service address: when its agent last reported of it, and the way in force."""
         self._out: dict[str, dict[str, bool]] = {}
         self._into: dict[str, dict[str, bool]] = {}
-        """Per NIC: the NICs that its traffic goes to, or that traffic to it comes from; and whether another rail carries it."""
+        """Per NIC: the NICs that its traffic goes to, or that traffic to it comes from; and whether another rail
+        carries it."""
 
     def want(self, node: str, wanted: NodePaths | None) -> set[str]:
         """Takes the ways that the remediator wants in force on a node."""
@@ -73,7 +77,10 @@ class RoutingView:
         return touched
 
     def forget(self, node: str) -> set[str]:
-        """Forgets a node that has left: neither what was wanted nor what was reported of it says anything of its return."""
+        """Forgets a node that has left.
+
+        Neither what was wanted nor what was reported of it says anything of its return.
+        """
         reported = self._reported.pop(node, {})
         self._addresses -= len(reported)
         touched = {nic for address in reported for nic in self._count(node, address, None)} | self.want(node, None)

@@ -102,15 +102,18 @@ class TraceStore:
         return len(self._kept)
 
     def add(self, spans: Iterable[Span], at_ns: int) -> int:
-        """Takes spans that arrived at `at_ns`, a monotonic local time. Returns how many were over the limit of their trace."""
+        """Takes spans that arrived at `at_ns`, a monotonic local time.
+
+        Returns how many were over the limit of their trace.
+        """
         dropped = 0
         for span in spans:
             kept = self._kept.get(span.trace_id) or self._kept.setdefault(span.trace_id, _Kept())
             self._kept.move_to_end(span.trace_id)
             known = kept.spans.get(span.span_id)
             if known is not None:
-                # Each service that sees a fault derives the same root span from it, so that two may send it. The one that saw it first has it,
-                # in whichever order they arrive.
+                # Each service that sees a fault derives the same root span from it, so that two may send it. The one
+                # that saw it first has it, in whichever order they arrive.
                 if (span.start_ns, span.service, -span.end_ns) < (known.start_ns, known.service, -known.end_ns):
                     self._put(kept, span, weigh(span) - weigh(known))
             elif len(kept.spans) >= MOST_SPANS:

@@ -155,7 +155,10 @@ class Remediator:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def _take_process(self, event: Event) -> None:
-        """Takes that a probe died or lives. That it died counts no more once the same death is over, however late it comes."""
+        """Takes that a probe died or lives.
+
+        That it died counts no more once the same death is over, however late it comes.
+        """
         node = event.who.partition("/")[0]
         if event.kind != "process" or node not in self.inventory.nodes:
             return
@@ -223,7 +226,10 @@ class Remediator:
             self.routing.keep(destination, way, cause)
 
     def _take_paths(self, paths: NodePaths, now_ns: int) -> None:
-        """Takes the newest value of the bucket, unless this process holds the lease: it has written the value itself, or writes it anew."""
+        """Takes the newest value of the bucket, unless this process holds the lease.
+
+        Then it has written the value itself, or writes it anew.
+        """
         if paths.lease_revision > self.decider.held:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
         is_newest, is_own = self.routing.is_newest(paths, now_ns), paths.lease_revision == self.decider.held
@@ -231,7 +237,8 @@ class Remediator:
             # A former holder's that came late. Whoever starts would read it.
             self._armer.stored(paths)
             self._armer.mark_affected((paths.node,))
-        # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by themselves meanwhile.
+        # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by
+        # themselves meanwhile.
         elif not self.decider.lease and is_newest and self._armer.stored(paths) and not is_own:
             self.routing.adopt(self.inventory.known_part(paths), Cause(f"adopted/{paths.node}", ""))
 
@@ -240,7 +247,10 @@ class Remediator:
         return [action for name in self.remedies for action in self._ask(name, ask, now_ns)]
 
     def _ask(self, name: str, ask: Callable[[Remedy], Iterable[Decision] | None], now_ns: int) -> list[Action]:
-        """Lets a remedy speak. If another than the first fails, it is passed over and noted in `failures`: failover goes on."""
+        """Lets a remedy speak.
+
+        If another than the first fails, it is passed over and noted in `failures`: failover goes on.
+        """
         try:
             made = [*(ask(self.remedies[name]) or ())]
             self._armer.mark_changed(

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class ClockDisruptionDetector:
-    """Events of kind ``clock``: one was disrupted, and is synchronised again. Neither a first synchronisation nor a holdover is trouble."""
+    """Events of kind ``clock``: one was disrupted, and is synchronised again.
+
+    Neither a first synchronisation nor a holdover is trouble.
+    """
 
     def __init__(self) -> None:
         self._latest: dict[str, ClockState] = {}

@@ -17,6 +17,7 @@ def ended(begun: Event, state: str, at_ns: int, evidence: Evidence, *, named: st
         named: what its id begins with; empty: the fault.
     """
     return Event(
-        id=f"{named or begun.fault}/{state}", kind=begun.kind, who=begun.who, state=state, at_ns=at_ns, since_ns=begun.since_ns,
+        id=f"{named or begun.fault}/{state}", kind=begun.kind, who=begun.who, state=state, at_ns=at_ns,
+        since_ns=begun.since_ns,
         evidence=evidence, fault=begun.fault, cause=begun.id,
     )  # fmt: skip

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _CHECKS = 10
 """Looks per silence time: a verdict is late by at most a tenth of it."""
-_MOST = 3
+_MOST = 2
 """Silence times that a process has at most if its words had gaps lately."""
 
 
@@ -61,7 +61,8 @@ class ProcessDownDetector:
         events = [self._alive(node, now_ns) for node in back]
         before_ns, self._heard_to_ns = self._heard_to_ns, heard_to_ns
         silence_ns = liveness.silence_ns(living, self._silence_ns)
-        # Of those cut off together one is always the first to have been silent for long; the others must have spoken since.
+        # Of those cut off together one is always the first to have been silent for long; the others must have spoken
+        # since.
         if now_ns - heard_to_ns > silence_ns // 2:
             self._quorum_since_ns = None
         elif self._quorum_since_ns is None or heard_to_ns - before_ns > silence_ns // 2:

@@ -1,7 +1,8 @@
 """The detector's own timeline: how much time has passed, by what the observations say.
 
-Nodes may disagree about the time, before they are synchronised or when a clock is stepped. So the times of one node are compared
-with each other, and everything else by where it fell on this line, which never runs back. Its values are called *here*.
+Nodes may disagree about the time, before they are synchronised or when a clock is stepped. So the times of one node are
+compared with each other, and everything else by where it fell on this line, which never runs back. Its values are
+called *here*.
 """
 
 from __future__ import annotations

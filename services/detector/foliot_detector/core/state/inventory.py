@@ -56,9 +56,11 @@ class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
     report_ms: _Positive = 100.0
     """The shortest interval that the detector takes a node's regular reports to have. Nodes of an earlier version do
     not say theirs (`probe.delay_interval_ms`), so it is this one. A node that leaves out a report was itself away."""
-    process_silence_s: _Positive = 1.0
+    process_silence_s: _Positive = 2.0
     """A process is dead if neither probes nor messages came from it for this long. It has two and a half intervals
-    of its reports if that is more. One whose words had gaps lately has up to three times as long."""
+    of its reports if that is more. One whose words had gaps lately has up to twice as long. After half of that time,
+    it was away: its paths have a while to speak again once it is back. Where every processor is taken, a process may
+    stand still for longer than a second."""
     late_silence_s: _Positive = 1.0
     """A path not heard for this long is silent although nobody said so at once. The default is five probes of the
     slow sweep."""
@@ -91,7 +93,7 @@ class _Port(NamedTuple):
 class Inventory:
     """Fed with every observation before any detector sees it; detectors only read it.
 
-    A node was away if its signs of life had a gap longer than `process_silence_s`. If the gap was longer than half of
+    A node was away if its signs of life had a gap longer than half of `process_silence_s`. If the gap was longer than half of
     `ALIVE_NS`, it may have stalled. The interval of a node's reports is `report_ms` at least.
 
     Parameters:
@@ -128,7 +130,7 @@ class Inventory:
         """Nodes of which anything was learnt, for `take_touched`."""
         self._turned: dict[str, None] = {}
         """NICs whose ports came up, for `take_turned`."""
-        self._process_silence_ns = round(settings.process_silence_s * 1e9)
+        self._away_ns = round(settings.process_silence_s * 1e9 / 2)
         self._interval_ns = round(settings.report_ms * 1e6)
         self._intervals_ns: dict[str, int] = {}
         """Per node, the interval of its reports as it names it, and `_interval_ns` at least."""
@@ -238,7 +240,7 @@ class Inventory:
         return self.is_down(path.source) or self.is_down(path.destination)
 
     def place_of(self, event: Event) -> int:
-        """The place of the path that an event is about, made where it is new; below 0: it is about no path that is known."""
+        """The place of the path that an event is about, made where it is new; below 0: it is about no known path."""
         return int(self.paths.ids((event.who,), self.nics)[0]) if event.kind == "path" else -1
 
     def back_ns(self, nic: str) -> int:
@@ -247,8 +249,8 @@ class Inventory:
         return max(self._back_ns.get(node_of(nic), 0), 0 if port is None else port.back_ns)
 
     def silence_ns(self, node: str) -> int:
-        """How long a node must be silent to count as away: the setting, or more where the node reports more seldom."""
-        return max(self._process_silence_ns, round(_INTERVALS_OF_SILENCE * self.interval_ns(node)))
+        """How long a node must be silent to count as away. Where it reports seldom, that is longer."""
+        return max(self._away_ns, round(_INTERVALS_OF_SILENCE * self.interval_ns(node)))
 
     def interval_ns(self, node: str) -> int:
         """The interval of a node's reports."""
@@ -266,7 +268,10 @@ class Inventory:
         return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
-        """A node's own time on the timeline, however late it came. What it dates into its future is now, and so is all before its first report."""
+        """A node's own time on the timeline, however late it came.
+
+        What it dates into its future is now, and so is all before its first report.
+        """
         if self._offsets.offset_ns(node) is None:
             return max(now_ns, 1)
         return max(self._offsets.here_ns(node, at_ns, now_ns), 1)
@@ -284,7 +289,7 @@ class Inventory:
         return max(next(heard, 0), self.hearing_ns.get(node, 0))
 
     def take_touched(self) -> Iterable[str]:
-        """The nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
+        """Nodes of which anything was learnt since the last call: what they or their NICs did, or who heard them."""
         touched, self._touched = self._touched, {}
         return touched
 
@@ -314,7 +319,7 @@ class Inventory:
             self.listening_ns[batch.node] = at_here_ns
 
     def _note_interval(self, batch: DelayBatch) -> None:
-        """Takes the interval of a node's reports as it is set: the time that a report covers is longer after a stall."""
+        """Takes the set interval of a node's reports: the time that a report covers is longer after a stall."""
         interval_ns = max(self._interval_ns, min(batch.every_ns, _LONGEST_INTERVAL_NS))
         if interval_ns != self._intervals_ns.get(batch.node):
             self._intervals_ns[batch.node] = interval_ns
@@ -337,7 +342,7 @@ class Inventory:
                 self.delay_ns[end].note(delay_ns, now_ns)
 
     def _was_away(self, nic: str, now_ns: int) -> bool:
-        """Whether a probe may have waited for a NIC that had no carrier, or whose peer's address had to be asked for anew."""
+        """Whether a probe may have waited for a NIC without carrier, or one whose peer's address was asked for anew."""
         port = self._ports.get(nic)
         return port is not None and (not port.up or (port.back_ns > 0 and now_ns - port.back_ns < _HELD_NS))
 

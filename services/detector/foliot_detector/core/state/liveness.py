@@ -1,4 +1,7 @@
-"""When each node last gave a sign of life, in columns. So it takes a few numpy calls to see that nobody of a large fleet is missed."""
+"""When each node last gave a sign of life, in columns.
+
+So it takes a few numpy calls to see that nobody of a large fleet is missed.
+"""
 
 from __future__ import annotations
 
@@ -101,8 +104,8 @@ class Liveness:
     def quiet(self, places: NDArray[np.intp], now_ns: int, silence_ns: int, most: int) -> list[str]:
         """Nodes of which nothing at all has come for as long as they may be silent.
 
-        That is twice the longest gap in their words lately. It is at least a silence time (`silence_ns`, if a node is not
-        allowed more), and at `most` so many of them.
+        That is twice the longest gap in their words lately. It is at least a silence time (`silence_ns`, if a node is
+        not allowed more), and at `most` so many of them.
         """
         last_ns = np.maximum(self._bus_ns[places], self._fabric_ns[places])
         least_ns = np.maximum(self._silence_ns[places], silence_ns)

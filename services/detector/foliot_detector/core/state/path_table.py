@@ -26,7 +26,8 @@ _WORDS = 3
 """Words of a sender that are remembered: two regular ones, and one that it gave between them, as it found another
 path silent."""
 _Word = np.dtype([("here_ns", "<i8"), ("at_ns", "<i8"), ("sequence", "<i8")])
-"""When a sender sent on a path, on the timeline (0: never) and by its reference time, and the number of that probe (0: not said)."""
+"""When a sender sent on a path, on the timeline (0: never) and by its reference time, and the number of that probe (0:
+not said)."""
 
 
 class Delays(NamedTuple):

@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
 
 def unheard(latest: PortState, seen: PortState) -> list[PortState]:
-    """Changes of the port between the latest message that came and a newer one, oldest first, each as a message of its own."""
+    """The port's changes between the latest message and a newer one, oldest first, each as a message of its own."""
     found: list[PortState] = []
     for change in reversed(seen.changes):
         if not _is_between(latest, change, seen):
@@ -49,7 +49,8 @@ def unheard(latest: PortState, seen: PortState) -> list[PortState]:
 def _is_between(latest: PortState, change: PortChange, seen: PortState) -> bool:
     """Whether a change that came with `seen` happened after the latest word.
 
-    The counters know best, as in `port_order.is_old`. Where they did not move the time does, unless the clock was set back after the change.
+    The counters know best, as in `port_order.is_old`. Where they did not move the time does, unless the clock was set
+    back after the change.
     """
     is_same = seen.fault == latest.fault and not is_another_device(latest, change)
     if is_same and (falls_between(latest, change) or returns_between(latest, change)):
@@ -63,7 +64,10 @@ def is_made_anew(before: PortState, seen: PortState) -> bool:
 
 
 def ran_back(before: PortState, seen: PortState) -> bool:
-    """Whether a counter is where counting cannot have brought it: it was reset, or is no counter. It says nothing of what happened."""
+    """Whether a counter is where counting cannot have brought it: it was reset, or is no counter.
+
+    It says nothing of what happened.
+    """
     fell_back = seen.carrier_down_count != before.carrier_down_count and not falls_between(before, seen)
     return fell_back or (seen.carrier_up_count != before.carrier_up_count and not returns_between(before, seen))
 
@@ -85,7 +89,10 @@ class LinkDowned:
     lost_ns: int = 0
 
     def read(self, seen: PortState, falls: int) -> tuple[int, int]:
-        """Takes a message and the carriers lost since the last one. Returns the losses that those do not explain, and the count's rise."""
+        """Takes a message and the carriers lost since the last one.
+
+        Returns the losses that those do not explain, and the count's rise.
+        """
         if falls:
             self.ahead, self.lost_ns = self.ahead + falls, seen.at_ns
         count = seen.counters.get("link_downed", -1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS, CodedPairs
+from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS, SIEVED, CodedPairs
 from foliot_probe.core.measure.hull_pruning import lower_layers
 from foliot_probe.core.measure.sessions import joined
 from foliot_probe.core.measure.slope_range import SlopeRange
@@ -38,6 +38,7 @@ _LEAST_SHARE = 0.05
 _STREAMS_A_STEP = 16
 """Streams to prune in a step. With 100 probes each and ten layers, they take 1 to 3 ms of a slow core."""
 _LEAST_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
+_SIEVED = np.array([SIEVED[kind] for kind in KINDS])
 
 
 def window_number(node: str, now_ns: int, window_ns: int) -> int:
@@ -74,7 +75,6 @@ class StampWindow:
 
     def forget(self, row: int) -> None:
         """A stream ended; its row may become another's within the window."""
-        self._coded.forget(row)
         for parts in self._parts:
             parts[:] = [part.take(part.row != row) for part in parts]
 
@@ -101,8 +101,8 @@ class StampWindow:
         """
         initiated = np.array([each is not None and each.initiator for each in ends])
         sifted: list[tuple[Completed, NDArray[np.intp]]] = []
-        for direction, completed in enumerate(probes):
-            sifted.append(self._sift(direction, completed, initiated, _LEAST_NS[kinds]))
+        for completed in probes:
+            sifted.append(self._sift(completed, initiated, kinds))
             yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
         for direction, (chosen, _) in enumerate(sifted):
@@ -130,19 +130,18 @@ class StampWindow:
             yield WindowPart(tuple(streams), points[first:stop])
 
     def _sift(
-        self,
-        direction: int,
-        parts: Sequence[Completed],
-        initiated: NDArray[np.bool_],
-        least_ns: NDArray[np.float64],
+        self, parts: Sequence[Completed], initiated: NDArray[np.bool_], kinds: NDArray[np.integer[Any]]
     ) -> tuple[Completed, NDArray[np.intp]]:
-        """Sifts a direction: pure pairs of each stream that has enough of them, else all of its probes.
+        """Sifts a direction: of stamps that can be too early, pure pairs of each stream with enough of them; else all.
 
         They are ordered by row. With them come the pure pairs of each row of the table; 0: it has too few.
         """
         done = joined(parts)
         done = done.take(initiated[done.row])
-        pure = self._coded.sift(*done, least_ns[done.row], direction=direction)
+        sieved = np.flatnonzero(_SIEVED[kinds[done.row]])
+        doubtful = done.take(sieved)
+        pure = np.zeros(len(done.row), np.bool_)
+        pure[sieved] = self._coded.sift(*doubtful, _LEAST_NS[kinds[doubtful.row]])
         purely = np.bincount(done.row[pure], minlength=len(initiated))
         every = np.bincount(done.row, minlength=len(initiated))
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0

@@ -77,7 +77,8 @@ class CommandLedger:
 
     def __init__(self) -> None:
         self.sent: dict[str, Sent] = {}
-        # By remedy, so that none makes those of another be forgotten: a number that is given twice is an answer that was given before.
+        # By remedy, so that none makes those of another be forgotten: a number that is given twice is an answer that
+        # was given before.
         self._tried: collections.defaultdict[str, collections.OrderedDict[Question, _Tried]] = collections.defaultdict(
             collections.OrderedDict
         )
@@ -86,7 +87,7 @@ class CommandLedger:
         self._deadlines = DueQueue()
 
     def is_done_with(self, request: DecisionRequest, node: str, *, advice: bool) -> bool:
-        """Whether a node was advised so already, or failed as often as it may so lately that it is not asked again yet."""
+        """Whether a node was advised so already, or failed as often as it may too lately to be asked again yet."""
         tried = self._tried[request.remedy].get(Question(request.cause.event, request.verb, node))
         if tried is None or advice:
             return tried is not None

@@ -30,7 +30,7 @@ _REMEMBERED = 8_192
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Commands and refusals that are published because of one event, or because its time has come: one span of the fault's trace."""
+    """Commands and refusals published because of one event, or as its time has come: one span of the fault's trace."""
 
     verb: Verb
     who: str
@@ -93,7 +93,7 @@ class Decider:
     def decide(
         self, request: DecisionRequest, orders: Mapping[str, Order], *said: Objection
     ) -> tuple[list[Decision], bool]:
-        """The decision on orders by node, if there is anything to publish, and whether something is left to be tried again.
+        """The decision on orders by node, if there is anything to publish, and whether anything is left to try again.
 
         Parameters:
             said: objections that are published with it.

@@ -53,7 +53,10 @@ class FleetView:
         return self.decider.decide(DecisionRequest(verb, event.who, cause, now_ns, now_ns, remedy), orders)[0]
 
     def ask_again(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
-        """Asks again for what nobody answered and is still to be: it may be done, and only what is believed in force is taken back."""
+        """Asks again for what nobody answered and is still to be.
+
+        It may be done, and only what is believed in force is taken back.
+        """
         made: list[Decision] = []
         ledger, unanswered = self.decider.ledger, collections.defaultdict(list)
         for each in (*overdue, *ledger.sent.values()):

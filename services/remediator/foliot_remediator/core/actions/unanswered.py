@@ -1,4 +1,4 @@
-"""The part of an unanswered or refused command about routes that still holds: what to ask for again, and what to undo."""
+"""What still holds of an unanswered or refused command about routes: what to ask for again, and what to undo."""
 
 from __future__ import annotations
 

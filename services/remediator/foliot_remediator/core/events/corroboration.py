@@ -1,4 +1,4 @@
-"""The second witness: losses that an event tells of, while the nodes' own reports, as they are heard here, speak against them.
+"""The second witness: losses that an event tells of, while the nodes' own reports, as heard here, speak against them.
 
 The detector hears the same reports. Its verdict is believed unless they say the opposite. So a detector that is wrong,
 or was taken over by somebody, cannot have healthy NICs left. A true loss costs this nothing: the report that it follows
@@ -132,7 +132,7 @@ class Corroboration:
         self._open.forget(nic)
 
     def look(self, now_ns: int) -> Iterator[tuple[Event, Evidence]]:
-        """Losses whose turn it is: to be refused, with evidence; or without, as nothing speaks against them any more."""
+        """Losses whose turn it is: to be refused, with evidence; or without, as nothing speaks against them now."""
         for who in self._due.take(now_ns):
             doubt = self._open.get(who)
             if doubt is None:

@@ -25,7 +25,8 @@ of them ten times a second takes a processor."""
 _LONGEST_REST_NS = 60_000_000_000
 """Longest wait before something that is held is looked at all the same: it may have left the fleet."""
 _LONGEST_DAMPING_NS = 86_400_000_000_000
-"""A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for ever."""
+"""A day: far more than any rule holds what flaps (RFC 2439: an hour), so that a wrong event cannot bar a NIC for
+ever."""
 
 
 class Probation:

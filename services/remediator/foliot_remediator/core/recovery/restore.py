@@ -35,7 +35,10 @@ class Restorer:
         self._round = Round(round(view.settings.review_s * 1e9))
 
     def put_off(self, node: str, now_ns: int) -> None:
-        """Puts off a node that says it moved what nobody told it to. The event that calls for that has an interval to be heard of."""
+        """Puts off a node that says it moved what nobody told it to.
+
+        The event that calls for that has an interval to be heard of.
+        """
         self._round.wait(node, now_ns)
 
     def use(self, who: str, cause: Cause, now_ns: int) -> list[Decision]:
@@ -74,7 +77,7 @@ class Restorer:
                 self._round.leave(stray)
 
     def _nearer(self, node: str, now_ns: int) -> Iterator[Decision]:
-        """Takes back to its own rail the traffic that a path's trouble sent to another, where no trouble needs the moves."""
+        """Takes traffic that a path's trouble sent to another rail back to its own, where no trouble needs moves."""
         for incident, plan in self._planner.nearer(node, self._incidents, now_ns):
             if self._routes.has_room(plan, now_ns):
                 request = DecisionRequest("reroute", incident.who, incident.cause, now_ns, now_ns)

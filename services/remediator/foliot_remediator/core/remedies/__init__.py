@@ -1,4 +1,7 @@
-"""The remedies: each module of this folder is one of Foliot's own, is loaded, and registers it. Extensions register theirs."""
+"""The remedies: each module of this folder is one of Foliot's own, is loaded, and registers it.
+
+Extensions register theirs.
+"""
 
 from __future__ import annotations
 

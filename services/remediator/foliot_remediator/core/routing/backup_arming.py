@@ -124,7 +124,10 @@ class BackupArmer:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _arm(self, node: str, now_ns: int) -> None:
-        """Renews the node's backups. One that stands is kept: a change would cost a route, and an armed move its way."""
+        """Renews the node's backups.
+
+        One that stands is kept: a change would cost a route, and an armed move its way.
+        """
         backups = ((each, self._backup(each, now_ns)) for each in self._inventory.destinations(node))
         self._routing.backups[node] = {(each.peer, each.rail): backup for each, backup in backups if backup is not None}
 

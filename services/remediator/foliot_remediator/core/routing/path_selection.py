@@ -56,7 +56,10 @@ class PathSelector:
         return self._health.said_good_ns(nic, since_ns) > _PROOF_NS
 
     def stands(self, node: str, way: Placement, now_ns: int) -> bool:
-        """Whether nothing speaks against a way that was usable once. A lack of reports does not, as while the bus is away."""
+        """Whether nothing speaks against a way that was usable once.
+
+        A lack of reports does not, as while the bus is away.
+        """
         return (
             self._alive(node, way, _TRUSTED)
             and self._health.hearing(path_name(node, way), now_ns) is not LastHeard.UNHEARD
@@ -65,7 +68,7 @@ class PathSelector:
     def alternative(
         self, destination: Destination, present: Placement, armed: Placement | None, now_ns: int
     ) -> Placement | None:
-        """The way around a lost NIC of the present way: the armed one if it is usable, else the first usable one in turn.
+        """The way around a lost NIC of the present way: the armed one if usable, else the first usable one in turn.
 
         If there is none, one on probation is better than the dead one. So is one of which nobody can say anything,
         because the probe at its end is away. None: there is not even that.

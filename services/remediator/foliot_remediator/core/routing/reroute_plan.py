@@ -126,7 +126,7 @@ class ReroutePlanner:
         return plan
 
     def use_nic(self, nic: str, now_ns: int) -> ReroutePlan:
-        """The traffic that a NIC carried before it was lost, as far as its path is healthy again; the rest stays where it is."""
+        """The traffic that a NIC carried before it was lost, as far as its path is healthy again; the rest stays."""
         owner, rail = self._inventory.nics[nic]
         plan, routing = ReroutePlan(), self._routing
         if (owner, rail) in routing.away:
@@ -143,7 +143,7 @@ class ReroutePlanner:
         return plan
 
     def cause_of(self, who: str) -> Cause | None:
-        """The cause for which a path's traffic goes elsewhere, as far as a fault is known; None: it is not, or none does."""
+        """The cause for which a path's traffic goes elsewhere, if a fault is known; None: it is not, or none does."""
         moved = [self._routing.moved.get(each) for each in self._at_home_on(who)]
         return next((cause for _, cause in filter(None, moved) if cause.fault), None)
 
@@ -165,7 +165,7 @@ class ReroutePlanner:
         return {cause: plan for cause, plan in plans.items() if plan.parts}
 
     def nearer(self, node: str, incidents: Retained[str, Incident], now_ns: int) -> list[tuple[Incident, ReroutePlan]]:
-        """Traffic of a node that a path's trouble sent from its own rail to another, where the own rail has a path heard since.
+        """A node's traffic that a path's trouble sent to another rail, where its own rail has a path heard since.
 
         In the first moments, such paths are seldom known but for those in use, which are probed often. The other rail
         has traffic of its own, and half of the capacity is worth a second move.
@@ -228,7 +228,10 @@ class ReroutePlanner:
             plan.move(destination, way)
 
     def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
-        """Takes traffic home, where that is heard. Where its node left by itself, what was heard before says nothing."""
+        """Takes traffic home, where that is heard.
+
+        Where its node left by itself, what was heard before says nothing.
+        """
         node, home, moved = destination.node, self._selector.homes.of(destination), self._routing.moved.get(destination)
         if moved is None or moved[0] == home or not self._selector.usable(node, home, now_ns):
             return

@@ -68,7 +68,7 @@ class Homes:
         return self.default(destination)
 
     def default(self, destination: Destination) -> Placement:
-        """The home of a destination that nobody has chosen one for: over the service address's own rail, or as the settings say."""
+        """A destination's home that nobody has chosen: over the service address's own rail, or as the settings say."""
         chosen = self._configured.get(destination)
         if chosen is not None and self._is_possible(destination, chosen):
             return chosen
@@ -116,7 +116,10 @@ class Homes:
         return sorted(each for each in known if self._choice(each) != told.get(each))
 
     def learn(self, homes: NodeHomes) -> None:
-        """Takes a value of the bucket. What was chosen since it was written still stands, and will be told by a later value."""
+        """Takes a value of the bucket.
+
+        What was chosen since it was written still stands, and will be told by a later value.
+        """
         node = homes.node
         self._revision[node] = homes.lease_revision
         told = {Destination(node, way.peer, way.rail): way for way in homes.placements}
@@ -158,7 +161,10 @@ class Homes:
                 self._turns.wait(node, now_ns)
 
     def leave(self, node: str) -> None:
-        """Takes back the choices of a node that has left the fleet for good. The value that says so is written as any other."""
+        """Takes back the choices of a node that has left the fleet for good.
+
+        The value that says so is written as any other.
+        """
         for destination in [*self._own.of(node)]:
             self.choose(destination, None)
 

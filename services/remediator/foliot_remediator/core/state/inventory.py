@@ -126,7 +126,10 @@ class Inventory:
                     yield Destination(node, peer, rail)
 
     def concerns(self, who: str) -> bool:
-        """Whether what befell this NIC, path or process is to be heard here. If it is unknown, the owner of its node says so."""
+        """Whether what befell this NIC, path or process is to be heard here.
+
+        If it is unknown, the owner of its node says so.
+        """
         nodes = [nic.partition("/")[0] if "/" in nic else node_of(nic) for nic in nics_of(who)]
         return any(map(self.owns, nodes)) or (len(nodes) == 1 and nodes[0] in self.nodes)
 

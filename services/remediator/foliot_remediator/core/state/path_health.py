@@ -76,7 +76,10 @@ class PathHealth:
         return before
 
     def settle(self, who: str, at_ns: int) -> None:
-        """Ends a probation that was over by this time: until then nobody said anything of the NIC or path, so it ended well."""
+        """Ends a probation that was over by this time.
+
+        Until then nobody said anything of the NIC or path, so it ended well.
+        """
         track = self.tracks.get(who)
         if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
             self.feed(who, Input.TIMER, track.due_ns)
@@ -113,7 +116,10 @@ class PathHealth:
         return State.SUSPECT if state is State.UP and port is not None and not port.good else state
 
     def said_good_ns(self, nic: str, from_ns: int) -> int:
-        """For how long, from a time on, reports have said that the NIC's port is good; -1 if the last one did not, or there is none since."""
+        """For how long, from a time on, reports have said that the NIC's port is good.
+
+        It is -1 if the last one did not, or there is none since.
+        """
         port = self.ports.get(nic)
         return -1 if port is None else port.said_good_ns(from_ns)
 
@@ -164,7 +170,10 @@ class PathHealth:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def leave(self, node: str) -> None:
-        """Forgets the reports of a node that has left the fleet. It may come back, so what befell its NICs is kept (`forget`)."""
+        """Forgets the reports of a node that has left the fleet.
+
+        It may come back, so what befell its NICs is kept (`forget`).
+        """
         self.reports.forget(node)
         self.dead.discard(node)
         self.ports.forget(node)

@@ -135,7 +135,8 @@ class PathReports:
 
     def _take_report(self, batch: DelayBatch, said_ns: int) -> None:
         self.newest_ns = max(self.newest_ns, said_ns)
-        # What a report covers is longer after a stall and shorter after a silence; nodes of an earlier version say nothing else.
+        # What a report covers is longer after a stall and shorter after a silence; nodes of an earlier version say
+        # nothing else.
         interval_ns = min(batch.every_ns or batch.interval_ns, _LONGEST_INTERVAL_NS)
         known = self._reporters.get(batch.node)
         if known is None:
@@ -146,7 +147,8 @@ class PathReports:
         known.at_ns, known.interval_ns = max(said_ns, known.at_ns), interval_ns
 
     def _take_bound(self, batch: DelayBatch, now_ns: int) -> None:
-        # By the node's own clock, which is what it speaks of: one that calls itself synchronised and is far behind is not.
+        # By the node's own clock, which is what it speaks of: one that calls itself synchronised and is far behind is
+        # not.
         said_ns = batch.at_ns if now_ns - batch.at_ns > _UNSYNCHRONISED_NS else now_ns
         if batch.bound_ns < 0 or said_ns >= self._bounds.get(batch.node, (0, 0))[1]:
             self._bounds[batch.node] = batch.bound_ns, said_ns

@@ -15,7 +15,10 @@ RECENT_NS = 3_000_000_000
 
 
 class Port(NamedTuple):
-    """The last word of a port. It counts as of when it was said, however late it came. Times are those of this process, but for `bad_said_ns`."""
+    """The last word of a port.
+
+    It counts as of when it was said, however late it came. Times are those of this process, but for `bad_said_ns`.
+    """
 
     good: bool
     since_ns: int

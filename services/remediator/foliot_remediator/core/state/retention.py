@@ -17,7 +17,10 @@ def node_alone(key: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Index(Generic[Key]):
-    """Keys by their parts, such as paths by NIC, or destinations by node. Simulations copy it, and so what tells the parts has a name."""
+    """Keys by their parts, such as paths by NIC, or destinations by node.
+
+    Simulations copy it, and so what tells the parts has a name.
+    """
 
     def __init__(self, parts: Callable[[Key], Iterable[str]]) -> None:
         self._parts = parts

@@ -83,7 +83,8 @@ TABLE: dict[State, dict[Input, Transition]] = {
     | _LOST
     | {
         Input.DAMPED_LOSS: Transition(State.DOWN),
-        # The detector may not say again that it is silent, so nothing would lead out of DOWN. It has to be good for a whole hold anew.
+        # The detector may not say again that it is silent, so nothing would lead out of DOWN. It has to be good for a
+        # whole hold anew.
         Input.FELL_SILENT: _ON_HOLD,
         Input.TIMER: Transition(State.UP),
     },

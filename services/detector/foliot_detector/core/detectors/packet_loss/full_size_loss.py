@@ -83,7 +83,10 @@ class FullSizeLoss:
             self._windows["blocked"][path_id] = False
 
     def count(self, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: int, queued: NDArray[np.bool_]) -> None:
-        """Takes receivers' rows of paths, each once. Where packets `queued` up, loss shows nothing: a full queue drops large ones first."""
+        """Takes receivers' rows of paths, each once.
+
+        Where packets `queued` up, loss shows nothing: a full queue drops large ones first.
+        """
         # Nearly always all arrive, and there is nothing to count.
         windows = self._windows[ids]
         if not ((rows["full_sent"] > rows["full_received"]) | (windows["lost"] > 0) | windows["blocked"]).any():
@@ -111,7 +114,10 @@ class FullSizeLoss:
         return due
 
     def judge(self, path_id: int) -> Literal["lossy", "speaking", ""]:
-        """Says `lossy` where enough full-size probes and few others were lost, and `speaking` where they pass again; empty: neither."""
+        """Says `lossy` where enough full-size probes and few others were lost, and `speaking` where they pass again.
+
+        Empty: neither.
+        """
         window = self._windows[path_id]
         if window["blocked"]:
             return "speaking" if window["in_row"] >= _LEAST else ""

@@ -1,4 +1,7 @@
-"""NICs that lose a little of all that they send, or of all that is sent to them. It is too little for a path alone to show it soon."""
+"""NICs that lose a little of all that they send, or of all that is sent to them.
+
+It is too little for a path alone to show it soon.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,10 @@ class NicLoss:
                     self._losing.add((nic, direction))
 
     def judge(self, now_ns: int) -> list[Event]:
-        """Looks once a second at NICs that lost something or may be sound again. So a large fleet without loss costs nothing."""
+        """Looks once a second at NICs that lost something or may be sound again.
+
+        So a large fleet without loss costs nothing.
+        """
         keys, self._losing = self._losing, set()
         if now_ns >= self._look_ns:
             self._look_ns = now_ns + _S
@@ -155,7 +161,10 @@ class NicLoss:
         return bool(enough and total.share < _HEALED_SHARE * _LOSSY_SHARE)
 
     def _is_seeping(self, key: Key, total: _Sum) -> bool:
-        """Whether a NIC lost enough, at different times and with most peers. Its loss also shows at each peer, but thinner."""
+        """Whether a NIC lost enough, at different times and with most peers.
+
+        Its loss also shows at each peer, but thinner.
+        """
         lost = int(total.lost.sum())
         if lost < LEAST_LOST or total.share < _LOSSY_SHARE or self._windows[key]["losing_s"] < _SPREAD:
             return False
@@ -199,7 +208,10 @@ class NicLoss:
         return self._table.entering(nic) if key[1] else self._table.leaving(nic)
 
     def _seeps(self, ids: NDArray[np.intp]) -> NDArray[np.bool_] | bool:
-        """Whether an end of a path seeps. Its traffic may be elsewhere since, so the slow sweep has to show that it is sound again."""
+        """Whether an end of a path seeps.
+
+        Its traffic may be elsewhere since, so the slow sweep has to show that it is sound again.
+        """
         if not self._verdicts:
             return False
         return np.asarray(np.isin(self._table.ends[ids], [*self._verdicts]).any(axis=1))

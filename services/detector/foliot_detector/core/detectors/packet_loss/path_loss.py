@@ -28,11 +28,13 @@ _ENOUGH = 200
 """Probes that a judgement of loss rests on: eight seconds of a path in use. It waits for no more where `LEAST_LOST`
 were lost here and there."""
 _LOSSLESS = 75
-"""A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by chance."""
+"""A lossy path speaks again after so many without a loss: 15 s of the slow sweep. At 5 % loss that is once in 47 by
+chance."""
 _HEALED = 0.5
 """A lossy path speaks again when it loses less than this share of what made it lossy. So none chatters at the edge."""
 _SPREAD = 5
-"""Rows that must have lost something. A node that was away for a short time loses many probes, but in one row or two."""
+"""Rows that must have lost something. A node that was away for a short time loses many probes, but in one row or
+two."""
 
 _BURST_NS = 200_000_000
 """How lately a queue must have been full for a NIC's loss to be congestion. A burst that fills it for less than a
@@ -184,7 +186,8 @@ class PathLossDetector:
         """Adds rows of paths, each once, to their windows."""
         windows = self._windows[ids]
         p99_ns = rows["p99_ns"]
-        # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay yet.
+        # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay
+        # yet.
         timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
         least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
         excess_ns = np.where(timed, p99_ns - least_ns, 0)
@@ -269,7 +272,7 @@ class PathLossDetector:
                     self._begin(path_id, synchronised=False)
 
     def _learn_port(self, port: PortState, now_ns: int) -> None:
-        """Begins windows anew when a port goes down and when it is back: what it loses meanwhile has its cause already."""
+        """Begins windows anew when a port goes down and when it is back: its losses between have a cause already."""
         down = self._inventory.is_down(port.nic)
         if port.nic not in self._inventory.nics or self._down.get(port.nic, False) == down:
             return
@@ -285,12 +288,16 @@ class PathLossDetector:
         for name in ("since_ns", "sent", "received", "rows", "losing", "timed", "high", "excess_ns"):
             window[name] = 0
         if not synchronised:
-            # Delays drift with the clocks, or jump when these are set: the least of one window says nothing of the next.
+            # Delays drift with the clocks, or jump when these are set: the least of one window says nothing of the
+            # next.
             window["least_ns"] = _NEVER
 
 
 def _counted(rows: NDArray[Any], crowded: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Probes sent and received. Where a queue was full lately, those of full size are left out: it has room for small ones alone."""
+    """Probes sent and received.
+
+    Where a queue was full lately, those of full size are left out: it has room for small ones alone.
+    """
     full_received = np.where(crowded, np.minimum(rows["full_received"], rows["received"]), 0)
     received = (rows["received"] - full_received).astype(rows["received"].dtype)
     full_sent = np.where(crowded, np.minimum(rows["full_sent"], rows["sent"]), 0)

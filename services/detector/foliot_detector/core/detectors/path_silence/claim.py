@@ -152,14 +152,16 @@ class Judge:
             return False
         lag_ns = now_ns - claim.confirmed_here_ns
         if lag_ns > max(FRESH_NS, claim.confirmed_ns - claim.said_ns):
-            return False  # the receiver is gone, or what it has said since waits to be read: here, in the bus, or in its own process
+            # The receiver is gone, or what it has said since waits to be read: here, in the bus, or in its own process.
+            return False
         listening_ns = inventory.listening_ns.get(claim.receiver, 0)
         if (
             claim.remembered
             and claim.sequence
             and claim.confirmed_here_ns >= listening_ns + claim.owed_ns + _TRANSIT_NS
         ):
-            # What waited for a receiver that stood still it has read as soon as it has listened for a probe interval and some.
+            # What waited for a receiver that stood still it has read as soon as it has listened for a probe interval
+            # and some.
             listening_ns = 0
         after_ns = max(back_ns, listening_ns)
         news = (inventory.news.get(claim.sender, 0), claim.confirmed_here_ns, after_ns)
@@ -186,7 +188,10 @@ class Judge:
         return self._inventory.hearing_ns.get(claim.receiver, 0) <= claim.since_here_ns + claim.owed_ns
 
     def _transit(self, claim: Claim, now_ns: int) -> int:
-        """How long a probe of the path may be on its way. Where probes of either host took long lately, this one may as well."""
+        """How long a probe of the path may be on its way.
+
+        Where probes of either host took long lately, this one may as well.
+        """
         peaks = [self._inventory.delay_ns.get(node) for node in (claim.sender, claim.receiver)]
         longest_ns = max((peak.at(now_ns) for peak in peaks if peak is not None), default=0)
         return max(_TRANSIT_NS, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
@@ -218,10 +223,12 @@ class Judge:
         return not one and all(self._inventory.stirred_ns(node) >= from_ns for node in (claim.sender, claim.receiver))
 
     def _prove(self, claim: Claim, after_ns: int, back_ns: int) -> Sign | None:
-        """Looks for a sign that the sender sent what the receiver has not heard in good time: at best the very probe, by its number.
+        """Looks for a sign that the sender sent what the receiver has not heard in good time.
 
-        It compares two nodes' times on the timeline, less a margin, which no wrong clock can bend. It also compares them
-        by reference time, where both clocks are synchronised: no delay of the bus can bend that.
+        At best that is the very probe, by its number.
+
+        It compares two nodes' times on the timeline, less a margin, which no wrong clock can bend. It also compares
+        them by reference time, where both clocks are synchronised: no delay of the bus can bend that.
         """
         all_words = self._inventory.own_words(claim.sender, claim.path_id)
         words = [sign for sign in all_words if self._is_later(sign, claim, after_ns)]
@@ -229,7 +236,8 @@ class Judge:
             claim.first = next((sign for sign in all_words if self._is_later(sign, claim, back_ns)), None)
         if claim.first is not None and self._is_later(claim.first, claim, after_ns):
             words.insert(0, claim.first)
-        # The latest first: what came through since then says more. The first of all is kept, as a probe may be given longer than words are remembered.
+        # The latest first: what came through since then says more. The first of all is kept, as a probe may be given
+        # longer than words are remembered.
         for sign in reversed(words):
             if self._is_overdue(sign, claim):
                 return sign
@@ -284,7 +292,7 @@ def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> Evidence:
 
 
 def evidence(claim: Claim, inventory: Inventory, now_ns: int) -> Evidence:
-    """Numbers by which a person may doubt a verdict, and tell a link from a NIC: which siblings are silent, and which spoke."""
+    """Numbers by which a person may doubt a verdict, and tell a link from a NIC: which siblings are silent or spoke."""
     table = inventory.paths
     since_ns = claim.since_here_ns + claim.owed_ns
     leaving, entering = table.leaving(claim.path.source), table.entering(claim.path.destination)

@@ -37,7 +37,7 @@ class ClaimQueue:
         self._leave(claim)
 
     def due(self, now_ns: int, nodes: Iterable[str], nics: Iterable[str] = ()) -> list[Claim]:
-        """The claims to look at now: new ones, those whose time has come, and those that these nodes' or NICs' news may decide."""
+        """The claims to look at now: new, due by their time, or such as these nodes' or NICs' news may decide."""
         due, self._new = self._new, {}
         while self._timed and self._timed[0][0] <= now_ns:
             due[heapq.heappop(self._timed)[1]] = None
@@ -52,7 +52,7 @@ class ClaimQueue:
         return [self.claims[path_id] for path_id in due if path_id in self.claims]
 
     def look_again(self, claim: Claim) -> None:
-        """Keeps a claim that could not be decided, until the time or the port's return that it names, if it names any."""
+        """Keeps a claim that could not be decided, until the time or port's return that it names, if it names any."""
         self._move(claim, claim.down)
         if claim.look_ns > claim.timed_ns:
             claim.timed_ns = claim.look_ns

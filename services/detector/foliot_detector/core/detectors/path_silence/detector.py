@@ -89,7 +89,8 @@ class PathSilenceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of ``[detector]`` about silent paths."""
 
     calm_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
-    """A path that falls silent within this time after the last silence has to speak twice as long before it is said to."""
+    """A path that falls silent within this time after the last silence has to speak twice as long before it is said
+    to."""
 
 
 class PathSilenceDetector:
@@ -172,7 +173,8 @@ class PathSilenceDetector:
         if not (fell | late | unheard | still).any():
             return
         if self._spoken:
-            # Of a path that is out of use the regular rows alone say so. It may be probed so seldom that no other probe was due.
+            # Of a path that is out of use the regular rows alone say so. It may be probed so seldom that no other probe
+            # was due.
             sent = table.sent["sequence"][seen.ids, -1]
             missed = late & ((sent == 0) | (sent > rows["sequence"]))
             for row in np.flatnonzero((fell | missed) & table.silent[seen.ids]):
@@ -289,7 +291,7 @@ class PathSilenceDetector:
         return events
 
     def _has_spoken_for(self, silence: _Silence, hold_ns: int, now_ns: int) -> bool:
-        """Whether a path was heard all that time, by words of its receiver behind which none may wait that says the opposite."""
+        """Whether a path was heard all that time, by words of its receiver behind which no opposite one may wait."""
         receiver = silence.claim.receiver
         fresh_ns = max(FRESH_NS, self._inventory.interval_ns(receiver))
         heard_ns = int(self._inventory.paths.heard_ns[silence.claim.path_id])

@@ -196,7 +196,7 @@ def _unchanged(seen: PortState) -> Change:
 
 
 def _between(port: _Port, before: PortState) -> Change:
-    """Changes that came by themselves, without the carriers that an administrator's down took along or an up brought."""
+    """Changes that came by themselves, without the carriers that an administrator's down took or an up brought."""
     seen, was = port.latest, port.state
     falls, returns = falls_between(before, seen), returns_between(before, seen)
     hidden, link_downed = port.link_downed.read(seen, falls)
@@ -219,7 +219,10 @@ def _between(port: _Port, before: PortState) -> Change:
 
 
 def _name(port: _Port, *, is_new: bool) -> None:
-    """Names the fault by the kernel's count. Where that did not move since the last fault, the time is added, so no two have one name."""
+    """Names the fault by the kernel's count.
+
+    Where that did not move since the last fault, the time is added, so no two have one name.
+    """
     seen = port.latest
     named = port_fault(seen.fault, seen.nic, seen.carrier_down_count, seen.index)
     if named != port.named:

@@ -1,4 +1,4 @@
-"""Route flap damping, RFC 2439: a penalty for each flap that decays by halves, and a suppression between two thresholds.
+"""Route flap damping, RFC 2439: a penalty for each flap that decays by halves, and suppression between two thresholds.
 
 The decay is exact, ``p * 2 ** (-dt / H)``, where routers look it up in tables of some seconds' steps.
 """
