@@ -104,7 +104,8 @@ def main() -> int:
     arguments = parser().parse_args()
     document = Document("steering-sim", arguments)
     print(
-        f"{'NICs':>6} {'ways':>4} {'traffic':<12} {'policy':<12} {'seed':>4} {'mean':>6} {'slowest':>7} {'moves':>6} {'s':>6}"
+        f"{'NICs':>6} {'ways':>4} {'traffic':<12} {'policy':<12} {'seed':>4}"
+        f" {'mean':>6} {'slowest':>7} {'moves':>6} {'s':>6}"
     )
     found = []
     for row in rows(arguments):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from foliot_schemas.bounds import LongName, Name, Span, Time, Word  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.bounds import LongName, Name, Span, Time, Word  # noqa: TC001 - msgspec reads them
 from foliot_schemas.columns import pack, rows_once, unpack_checked
 from foliot_schemas.names import parse_flow, starts_at
 

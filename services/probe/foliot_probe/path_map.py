@@ -28,7 +28,9 @@ _ROWS_A_BATCH = 1_024
 
 
 class PathMap:
-    """The routers of all outgoing paths, by the rows of the stream table. Every time given to it is monotonic and in ns.
+    """The routers of all outgoing paths, by the rows of the stream table.
+
+    Every time given to it is monotonic and in ns.
 
     Parameters:
         table: the node's streams.

@@ -114,7 +114,7 @@ def meter():
 
 
 def connections(*rows):
-    """Rows of connections: cookie, local, remote, acked bytes, segments again, busy, limited twice, round-trip times."""
+    """Rows of connections: cookie, local, remote, acked bytes, segments again, busy, limited (2), round trips (2)."""
     return np.array(
         [(cookie, number(local), number(remote), *rest) for cookie, local, remote, *rest in rows], ConnectionRow
     )

@@ -47,7 +47,7 @@ def test_each_router_answers_for_its_own_time_to_live(asking):
 
 
 def test_what_comes_through_is_answered_by_nobody(asking, line):
-    """The far host has an overlay, as here, or no process at that port: an unreachable port is no hop, and hinders no later packet."""
+    """The far host has no process at that port: that is no hop, and hinders no later packet."""
     asking.send(PEER, OVERLAY, 3, 1)
     time.sleep(0.05)
     assert asking.answers() == []

@@ -12,7 +12,10 @@ SECOND = 1_000 * MS
 
 
 class Network:
-    """Routers that answer for each path by its hops; 0 does not answer. `quotes` says whether answers quote the packet."""
+    """Routers that answer for each path by its hops; 0 does not answer.
+
+    `quotes` says whether answers quote the packet.
+    """
 
     def __init__(self, paths, rate_hz=1_000.0):
         self.paths, self.quotes, self.asked, self.now_ns = dict(paths), True, [], 0

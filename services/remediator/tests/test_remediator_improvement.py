@@ -13,7 +13,7 @@ MBPS = 100e6
 
 
 def pairs(*leaves, ways=None, demand=None):
-    """Flows between leaves, each with a way over every spine; link numbers as in a leaf-spine fabric of eight leaves."""
+    """Flows between leaves, each with a way over every spine, in a leaf-spine fabric of eight leaves."""
     ways = ways or [list(range(SPINES))] * len(leaves)
     links = [
         [[source * SPINES + spine, 8 * SPINES + sink * SPINES + spine] for spine in own]

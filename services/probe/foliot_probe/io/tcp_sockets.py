@@ -1,7 +1,7 @@
 """Reads what the kernel counts of every TCP connection that leaves by certain addresses.
 
-The kernel answers a dump of ``sock_diag`` (sock_diag(7)) to anybody who asks, in the asker's network namespace. A filter
-in the request leaves out all other connections, so that a host with many of them hands over few.
+The kernel answers a dump of ``sock_diag`` (sock_diag(7)) to anybody who asks, in the asker's network namespace. A
+filter in the request leaves out all other connections, so that a host with many of them hands over few.
 
 Sources: linux/inet_diag.h, linux/tcp.h, net/ipv4/inet_diag.c.
 """
@@ -111,7 +111,10 @@ class TcpSockets:
 
 
 def _filter(addresses: Sequence[str]) -> bytes:
-    """The attribute by which the kernel leaves out what leaves by none of these addresses: a condition each, and a jump to the end if it holds."""
+    """The attribute by which the kernel leaves out what leaves by none of these addresses.
+
+    It has a condition for each, and a jump to the end if that holds.
+    """
     step = _CONDITION.size + _JUMP.size
     code = b""
     for number, address in enumerate(addresses):

@@ -81,7 +81,10 @@ class Assignment:
         return float(np.maximum(self._load[:-1] - self._capacity[:-1], 0.0).sum())
 
     def improve(self, steps: int) -> float:
-        """Looks for an assignment with less overload for so many steps, and keeps the best. Returns its overload, bits/s."""
+        """Looks for an assignment with less overload for so many steps, and keeps the best.
+
+        Returns its overload, bits/s.
+        """
         best, best_overload = self.chosen.copy(), self.overload_bps()
         for _ in range(steps):
             if not best_overload or not self._take_step():

@@ -1,4 +1,6 @@
-"""Plans which flows change their way, so that they get more: the fewest that do it, and only with a gain that is predicted.
+"""Plans which flows change their way, so that they get more.
+
+They are the fewest that do it, and only with a gain that is predicted.
 
 The plan looks at all flows of a rail at once. Hosts that move flows on their own take each other's place: a flow sees
 the load of a way, and not who else is about to take it.
