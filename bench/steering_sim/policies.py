@@ -126,4 +126,5 @@ def _slow(
 
 def _load(flows: Flows, count: int, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
     links = flows.ways[np.arange(len(chosen)), chosen]
-    return np.bincount(links.ravel(), np.repeat(flows.demand_bps, links.shape[1]), minlength=count)
+    load = np.bincount(links.ravel(), np.repeat(flows.demand_bps, links.shape[1]), minlength=count)
+    return load.astype(np.float64, copy=False)

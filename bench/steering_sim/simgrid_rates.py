@@ -76,7 +76,7 @@ def rates_bps(
 
 
 def _solve(links: list[list[int]], capacity_bps: list[float], demand_bps: list[float]) -> list[float]:
-    import simgrid  # noqa: PLC0415 - only here, in a process that has it
+    import simgrid  # type: ignore[import-not-found]  # noqa: PLC0415 - only here, in a process that has it
 
     engine = simgrid.Engine([sys.argv[0], "--log=root.threshold:error", *(f"--cfg={each}" for each in _PLAIN)])
     zone: Any = simgrid.NetZone.create_full_zone("fabric")
@@ -89,7 +89,7 @@ def _solve(links: list[list[int]], capacity_bps: list[float], demand_bps: list[f
         zone.add_route(sender.netpoint, receiver.netpoint, None, None, route, False)
         ends.append((sender, receiver))
     zone.seal()
-    comms = []
+    comms: list[Any] = []
 
     def begin() -> None:
         comms.extend(simgrid.Comm.sendto_async(sender, receiver, int(_ENOUGH)) for sender, receiver in ends)

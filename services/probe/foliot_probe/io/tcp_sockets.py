@@ -80,7 +80,7 @@ class TcpSockets:
         Raises:
             OSError: the kernel does not answer such a question.
         """
-        found = []
+        found: list[tuple[Any, ...]] = []
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as asked:
             asked.bind((0, 0))
             for family in (socket.AF_INET, socket.AF_INET6):

@@ -77,7 +77,8 @@ class FlowMeter:
     def _flows(self, connections: NDArray[Any]) -> tuple[NDArray[np.intp], list[Flow]]:
         """Each connection's place in a list of flows; -1: an end is nobody's service address."""
         peers = {address: nic for names in self._peers.values() for address, nic in names.items()}
-        places, named = np.full(len(connections), -1, np.intp), {}
+        places = np.full(len(connections), -1, np.intp)
+        named: dict[Flow, int] = {}
         for number, (local, remote) in enumerate(
             zip(connections["local"].tolist(), connections["remote"].tolist(), strict=True)
         ):

@@ -105,7 +105,7 @@ class Assignment:
     def _loads(self) -> NDArray[np.float64]:
         links = self._places[self._numbers, self.chosen]
         demand = np.repeat(self._flows.demand_bps, links.shape[1])
-        return np.bincount(links.ravel(), weights=demand, minlength=len(self._capacity))
+        return np.bincount(links.ravel(), weights=demand, minlength=len(self._capacity)).astype(np.float64, copy=False)
 
     def _take_back(self) -> int:
         """Looks once at each flow that was moved. Returns how many were taken back: they may let others return."""
@@ -167,4 +167,5 @@ class Assignment:
         free = self._capacity[links] - self._load[links] + demand * (links == own)
         added = np.clip(demand - free, 0.0, demand).sum(axis=2)
         present = added[np.arange(len(flows)), self.chosen[flows]]
-        return added - present[:, None]
+        costs: NDArray[np.float64] = added - present[:, None]
+        return costs
