@@ -1,7 +1,7 @@
 """The tick of a probe: it reads packets and the stamps of those sent in the last tick, judges silence, and sends due probes.
 
-The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between. A tick reads them all in batches. A
-wake-up per arriving packet would cost more than everything else together.
+The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between. A tick reads them all
+in batches. A wake-up per arriving packet would cost more than everything else together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SLOTS = 512
-"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick. Each further batch costs as much as the first."""
+"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick.
+
+Each further batch costs as much as the first.
+"""
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _MILLISECOND_NS = 1_000_000
@@ -75,7 +78,10 @@ class Engine:
         self.heard_last_ns = np.zeros(rows, np.int64)
         """Local time when a stream was heard last, per row; 0: never."""
         self.listened_ns = clock.local_ns()
-        """Local time when the sockets were last read. All packets that had come by then have been heard, and none that came later."""
+        """Local time when the sockets were last read.
+
+        All packets that had come by then have been heard, and none that came later.
+        """
         self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
         self._opened = np.zeros(len(self.table.places), np.bool_)
         self._mtu = np.zeros(len(self.table.places), np.int64)
@@ -112,7 +118,10 @@ class Engine:
         return self._sockets.count(None)
 
     def measure_sizes(self) -> None:
-        """Read how large a packet the device of each path address carries. The overlay's devices follow the MTU of their NICs."""
+        """Read how large a packet the device of each path address carries.
+
+        The overlay's devices follow the MTU of their NICs.
+        """
         opened = next(filter(None, self._sockets), None)
         if opened is None:
             return
@@ -169,7 +178,10 @@ class Engine:
             self._sent[row] = self.heard_last_ns[row] = 0
 
     def _first_sequence(self) -> int:
-        """The microseconds since 1970. A stream sends far less than one probe in each, so a later life begins above the last one's end."""
+        """The microseconds since 1970.
+
+        A stream sends far less than one probe in each, so a later life begins above the last one's end.
+        """
         return max(1, (self._clock.epoch_ns() + self._clock.local_ns()) // 1_000)
 
     def _grow(self, rows: int) -> None:
@@ -230,7 +242,8 @@ class Engine:
             self.counts["foreign"] += int(np.count_nonzero(~genuine))
             row, probes, stamp_ns, full = row[genuine], probes[genuine], stamp_ns[genuine], full[genuine]
         self.sessions.hear(row, probes, stamp_ns, full)
-        # A packet came after the last reading, even if the clock was stepped and its stamp says otherwise. One without a stamp came now.
+        # A packet came after the last reading, even if the clock was stepped and its stamp says otherwise. One without
+        # a stamp came now.
         age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns) * (stamp_ns != 0)
         self.heard_last_ns[row] = local_now_ns - age_ns
         return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["use"] & IN_USE != 0)

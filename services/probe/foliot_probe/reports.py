@@ -100,7 +100,10 @@ class Reporter:
         return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
-        """The messages about all paths since the last call. The first tells the host's load, if there is one to tell."""
+        """The messages about all paths since the last call.
+
+        The first tells the host's load, if there is one to tell.
+        """
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)
@@ -137,8 +140,9 @@ class Reporter:
     def stamps(self) -> Iterator[StampBatch | None]:
         """Close the window since the last call, a little with each step of the iterator.
 
-        Probes that completed after the last `delays` belong to the next window. A step that yields None has only got further. All batches
-        come at the end, because the reader takes the first one as the sign that the node has spoken.
+        Probes that completed after the last `delays` belong to the next window. A step that yields None has only got
+        further. All batches come at the end, because the reader takes the first one as the sign that the node has
+        spoken.
         """
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
         tilt = expected(self._own, self._peers, self._since_ns)

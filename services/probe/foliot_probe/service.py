@@ -52,7 +52,10 @@ _BIND_S = 0.5
 """The pause between two tries to open the sockets whose addresses have not appeared yet."""
 _COUNTERS_S = 1.0
 _AGAIN, _AGAIN_S = 5, 0.2
-"""How many times the ports' states are repeated after a cut of the bus, and the pause between. Clients try to connect four times a second."""
+"""How many times the ports' states are repeated after a cut of the bus, and the pause between.
+
+Clients try to connect four times a second.
+"""
 _TROUBLES_S = 60.0
 _LOAD_S = 1.0
 """How often the host's load is told."""
@@ -61,13 +64,16 @@ _FLOWS_A_BATCH = 1_024
 _TRACE_S = 0.1
 """The pause between two looks at who answered for a hop."""
 _STEPS_A_TICK = 3
-"""Steps of closing a window between two ticks. Each is a step of the event loop of its own. Where a node measures the clocks of 64 peers,
-closing takes some 40 steps: half a second."""
+"""Steps of closing a window between two ticks. Each is a step of the event loop of its own. Where a node measures the
+clocks of 64 peers, closing takes some 40 steps: half a second."""
 _LONG_S = 0.003
-"""How long a tick runs before the rest of it waits for another step of the event loop. With eight peers, a whole tick is shorter. With 64,
-reading takes 2 ms and sending as long again. On a slow core, each takes three times as long."""
+"""How long a tick runs before the rest of it waits for another step of the event loop. With eight peers, a whole tick
+is shorter. With 64, reading takes 2 ms and sending as long again. On a slow core, each takes three times as long."""
 _SOON_S = 0.001
-"""Added to a timer's time. A timer may fire early by the event loop's resolution; without this, the probe would spin."""
+"""Added to a timer's time.
+
+A timer may fire early by the event loop's resolution; without this, the probe would spin.
+"""
 
 
 async def main() -> None:
@@ -217,13 +223,17 @@ class Probe:
             self._reporter.late(round((began_s - due.when()) * _SECOND_NS))
         self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
         if self._is_ticking:
-            # The rest of the last tick runs instead. Else no report would ever leave where reading alone takes a tick's time.
+            # The rest of the last tick runs instead. Else no report would ever leave where reading alone takes a tick's
+            # time.
             return
         self._parts = self._tick(tick)
         self._go_on_ticking(began_s)
 
     def _go_on_ticking(self, tick_began_s: float) -> None:
-        """Runs the parts of a tick. After `_LONG_S`, the rest waits for another step, so that a link's message waits for one part only."""
+        """Runs the parts of a tick.
+
+        After `_LONG_S`, the rest waits for another step, so that a link's message waits for one part only.
+        """
         began_s, self._is_ticking = self._loop.time(), False
         for _ in self._parts:
             if self._loop.time() - began_s >= _LONG_S:
@@ -250,14 +260,18 @@ class Probe:
         self._await_silence()
 
     def _listen(self) -> None:
-        """Reads the sockets, and publishes changes at once. When a path fell silent, it publishes the counts of all others too.
+        """Reads the sockets, and publishes changes at once.
 
-        To judge the silence, a reader needs to know whether this node has heard anything since. The next report would say so too late.
+        When a path fell silent, it publishes the counts of all others too.
+
+        To judge the silence, a reader needs to know whether this node has heard anything since. The next report would
+        say so too late.
         """
         changes = self._engine.listen(self._now_ns())
         self._tell_silence(changes)
         if len(changes.fell):
-            # Paths that died together fall silent one by one: the first brings a report, and the next tick one for all others.
+            # Paths that died together fall silent one by one: the first brings a report, and the next tick one for all
+            # others.
             self._owes_report = self._loop.time() - self._reported_s < self._tick_s
             if not self._owes_report:
                 self._tell_delays()
@@ -277,8 +291,9 @@ class Probe:
             self._closing = self._reporter.stamps()
             self._is_closing = True
         if self._is_closing and "closing" not in self._rests:
-            # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed. A step that is late stays
-            # due: where every tick is late by half of one, a step of this tick would always take its place.
+            # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed. A
+            # step that is late stays due: where every tick is late by half of one, a step of this tick would always
+            # take its place.
             self._rests["closing"] = self._loop.call_later(self._tick_s / 2, self._go_on_closing, _STEPS_A_TICK)
 
     def _go_on_closing(self, steps: int) -> None:
@@ -329,7 +344,10 @@ class Probe:
         log.info("sockets_open", count=len(self._engine.table.places))
 
     async def _meter_load(self) -> None:
-        """Meters the load for the next report. A thread does it: the kernel takes milliseconds where a host has thousands of interrupts."""
+        """Meters the load for the next report.
+
+        A thread does it: the kernel takes milliseconds where a host has thousands of interrupts.
+        """
         while True:
             self._host = await asyncio.to_thread(lambda: self._load.read(self._now_ns()))
             await asyncio.sleep(_LOAD_S)
@@ -383,7 +401,10 @@ class Probe:
             await asyncio.sleep(_COUNTERS_S)
 
     async def _tell_ports_again(self) -> None:
-        """Repeats the ports' states once the bus is back. No reader heard the changes before, and each finds the bus again in its own time."""
+        """Repeats the ports' states once the bus is back.
+
+        No reader heard the changes before, and each finds the bus again in its own time.
+        """
         for _ in range(_AGAIN):
             self._ports.tell_counters()
             await asyncio.sleep(_AGAIN_S)

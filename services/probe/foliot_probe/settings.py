@@ -7,7 +7,10 @@ from typing import Annotated, ClassVar
 import msgspec
 
 Rate = Annotated[float, msgspec.Meta(ge=0.1, le=100.0)]
-"""Probes or coded pairs a second. A stream that sends pairs at the highest rate still remembers the last 0.64 s (`sessions.DEPTH`)."""
+"""Probes or coded pairs a second.
+
+A stream that sends pairs at the highest rate still remembers the last 0.64 s (`sessions.DEPTH`).
+"""
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,24 +23,32 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     )  # fmt: skip
 
     in_use_hz: Rate = 25.0
-    """Probes a second on paths in use and their backups. Three missing probes take 120 ms, which leaves half of 250 ms for the move."""
+    """Probes a second on paths in use and their backups.
+
+    Three missing probes take 120 ms, which leaves half of 250 ms for the move.
+    """
     sweep_hz: Rate = 5.0
-    """Probes a second on all other paths. At a lower rate, it would be known too late which of them are healthy enough to move traffic to."""
+    """Probes a second on all other paths.
+
+    At a lower rate, it would be known too late which of them are healthy enough to move traffic to.
+    """
     mesh_least_hz: Rate = 3.125
-    """Coded pairs a second on each stream of the mesh in a quiet network. In simulations they are as good as 25. With half as many, the next layer
-    of points is missing."""
+    """Coded pairs a second on each stream of the mesh in a quiet network. In simulations they are as good as 25. With
+    half as many, the next layer of points is missing."""
     mesh_most_hz: Rate = 25.0
-    """The highest rate of coded pairs, for a loaded network and until a clock has settled. Where one probe in a hundred meets no queue, a window of
-    50 pairs still holds one or two."""
+    """The highest rate of coded pairs, for a loaded network and until a clock has settled. Where one probe in a hundred
+    meets no queue, a window of 50 pairs still holds one or two."""
     accuracy_ns: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
-    """How far apart the least delays of a window may lie. Stamps repeat only so well, as sync has measured them, and below
-    that more probes tell no more. A value below that, such as 0, stands for it."""
+    """How far apart the least delays of a window may lie. Stamps repeat only so well, as sync has measured them, and
+    below that more probes tell no more. A value below that, such as 0, stands for it."""
     tick_ms: Annotated[int, msgspec.Meta(ge=5, le=100)] = 40
-    """The time between two ticks. In each tick the probe reads its sockets and sends its probes in batches; rates are rounded to whole ticks. The
-    kernel's stamps say when each packet really came. So a coarse tick blurs nothing; it only costs less."""
+    """The time between two ticks. In each tick the probe reads its sockets and sends its probes in batches; rates are
+    rounded to whole ticks. The kernel's stamps say when each packet really came. So a coarse tick blurs nothing; it
+    only costs less."""
     full_every: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 4
-    """In every so many rounds, a path's probe is padded to full size. So a link is found that passes only smaller packets. A path in use has six
-    padded probes a second: 75 kb/s at an MTU of 1,500. Other paths have one: 15 kb/s. 0: never."""
+    """In every so many rounds, a path's probe is padded to full size. So a link is found that passes only smaller
+    packets. A path in use has six padded probes a second: 75 kb/s at an MTU of 1,500. Other paths have one: 15 kb/s. 0:
+    never."""
     delay_interval_ms: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 100
     """How often delays and counts are published."""
     flow_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
@@ -48,4 +59,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
     chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
-    """Unit of chrony's ``refclock SHM`` that gets the reference time, once a second; left out: none. Read docs/clock.md first."""
+    """Unit of chrony's ``refclock SHM`` that gets the reference time, once a second; left out: none.
+
+    Read docs/clock.md first.
+    """

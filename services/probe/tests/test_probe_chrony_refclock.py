@@ -1,4 +1,7 @@
-"""chrony takes the time from the probe, and what it then makes of the system clock does not bend the probe's stamps. With a real chronyd."""
+"""chrony takes the time from the probe, and what it then makes of the system clock does not bend the probe's stamps.
+
+With a real chronyd.
+"""
 
 from __future__ import annotations
 
@@ -195,9 +198,12 @@ def test_a_segment_that_is_not_there_is_said(tmp_path):
 
 
 def test_what_chrony_makes_of_the_system_clock_does_not_bend_stamps(start_chronyd, monkeypatch):
-    """It is given a time that is 3 ms ahead and 50 ppm fast, and corrects by it. Stamps of the clock that it corrects stay straight.
+    """It is given a time that is 3 ms ahead and 50 ppm fast, and corrects by it.
 
-    By -x it corrects a clock of its own, and writes down what of it is correction. Between two lines of its log that is taken to go evenly, as a slew does.
+    Stamps of the clock that it corrects stay straight.
+
+    By -x it corrects a clock of its own, and writes down what of it is correction. Between two lines of its log that is
+    taken to go evenly, as a slew does.
     """
     clock = HostClock("node0")
     clock.update(synchronised(clock, offset_ns=3 * MILLISECOND, drift_ppb=50_000.0))

@@ -69,7 +69,10 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
 
 
 def test_a_link_that_passes_only_small_packets_shows_by_those_of_full_size(switched):
-    """All small probes arrive, none of full size, the listener knows how many were lost, and says so; nobody is silent. Then they arrive again."""
+    """All small probes arrive, none of full size, the listener knows how many were lost, and says so; nobody is silent.
+
+    Then they arrive again.
+    """
     pair = switched.engines("10.99.0")
     listener = pair.ends[1]
     reporter = Reporter(listener, HostClock("host"), SETTINGS, pair.now_ns)

@@ -226,7 +226,10 @@ def test_windows_are_closed_also_where_every_tick_is_late(free_port, windows):
 
 
 async def test_reports_leave_also_where_reading_takes_longer_than_a_tick(free_port):
-    """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one. And they say how late the probe was."""
+    """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one.
+
+    And they say how late the probe was.
+    """
     tick_s, bus = 0.01, CutBus()
     settings = node_settings(0, free_port(socket.SOCK_DGRAM))
     probe_settings = ProbeSettings(tick_ms=round(tick_s * 1_000), delay_interval_ms=20)

@@ -1,7 +1,10 @@
-"""Constant asymmetries that were measured by other means. No stamp shows them, so sync subtracts them where the settings name them.
+"""Constant asymmetries that were measured by other means.
 
-On a stream from NIC a to NIC b, forth takes longer than back by a's asymmetry, less b's, plus the link's. The offset that its stamps show is
-wrong by half of that. The hard bounds are not: they rest only on the fact that no probe arrives before it was sent.
+No stamp shows them, so sync subtracts them where the settings name them.
+
+On a stream from NIC a to NIC b, forth takes longer than back by a's asymmetry, less b's, plus the link's. The offset
+that its stamps show is wrong by half of that. The hard bounds are not: they rest only on the fact that no probe arrives
+before it was sent.
 """
 
 from __future__ import annotations
@@ -26,11 +29,14 @@ class Asymmetries:
     """The known asymmetries of NICs and links.
 
     Parameters:
-        known: asymmetries in ns. That of a NIC (``node3.rail0``) is by how much longer a probe takes out of it than into it. That of a link
-            (``node1.rail0>node2.rail0``) is by how much longer it takes from the first NIC to the second than back, with any entropy.
+        known: asymmetries in ns. That of a NIC (``node3.rail0``) is by how much longer a probe takes out of it than
+            into it. That of a link
+            (``node1.rail0>node2.rail0``) is by how much longer it takes from the first NIC to the second than back,
+            with any entropy.
 
     Raises:
-        ValueError: a key names neither a NIC nor a link, two keys name one link, or a value is out of range; says which.
+        ValueError: a key names neither a NIC nor a link, two keys name one link, or a value is out of range; says
+            which.
     """
 
     def __init__(self, known: Mapping[str, float]) -> None:

@@ -30,28 +30,44 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The clock that others are measured against; empty: the smallest name heard when sync starts. The choice does
     not change what the common time follows."""
     timescale: Timescale = "free"
-    """What the common time follows. `free`: all clocks, so that on the whole they need least correction. `nodes`: the rates of `references`.
-    `utc`: the UTC of nodes whose system clock has it, without its leap seconds. `tai`: TAI, by the same UTC and the offset that kernels know."""
+    """What the common time follows. `free`: all clocks, so that on the whole they need least correction. `nodes`: the
+    rates of `references`. `utc`: the UTC of nodes whose system clock has it, without its leap seconds. `tai`: TAI, by
+    the same UTC and the offset that kernels know."""
     references: tuple[str, ...] = ()
-    """For `nodes`: the clocks whose rates count. For `utc` and `tai`: the nodes whose UTC counts; none: all nodes that have it."""
+    """For `nodes`: the clocks whose rates count.
+
+    For `utc` and `tai`: the nodes whose UTC counts; none: all nodes that have it.
+    """
     slew_ppb: Positive = 200.0
-    """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half. No measured delay shows it."""
+    """How much faster or slower than UTC the common time runs to get to it: a millisecond in an hour and a half.
+
+    No measured delay shows it.
+    """
     steer_ppb_s: Positive = 1.0
-    """By how much the rate of the common time may change in a second. Two nodes with states of different windows then differ by
-    some nanoseconds."""
+    """By how much the rate of the common time may change in a second. Two nodes with states of different windows then
+    differ by some nanoseconds."""
     wander_ppb: Positive = 20.0
-    """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is. A quartz in a server stays well below."""
+    """Random walk of a clock's rate, per square root of a second, until its windows have shown what it is.
+
+    A quartz in a server stays well below.
+    """
     least_wander_ppb: Positive = 5.0
-    """The least wander that a bound assumes from now on, however steady the clock was. A processor that begins to work warms its quartz."""
+    """The least wander that a bound assumes from now on, however steady the clock was.
+
+    A processor that begins to work warms its quartz.
+    """
     tolerated_share: Annotated[float, msgspec.Meta(ge=0, lt=0.5)] = 0.0125
-    """Share of a side's points that a line may ignore. When measured, 5 of 400 did best, and 20 of 200 biased the offset."""
+    """Share of a side's points that a line may ignore.
+
+    When measured, 5 of 400 did best, and 20 of 200 biased the offset.
+    """
     void_after_windows: Annotated[int, msgspec.Meta(ge=3)] = 10
-    """Windows in a row without a measurement after which nothing is promised: by then wander alone is past a microsecond.
-    After two of them a clock is in holdover."""
+    """Windows in a row without a measurement after which nothing is promised: by then wander alone is past a
+    microsecond. After two of them a clock is in holdover."""
     asymmetry_ns: dict[str, float] = {}
-    """Asymmetries that stamps cannot show, measured by other means. That of a NIC (``node3.rail0``) is by how much longer a probe takes out of it
-    than into it. That of a link (``node1.rail0>node2.rail0``) is by how much longer it takes from the first NIC to the second than back, with
-    any entropy."""
+    """Asymmetries that stamps cannot show, measured by other means. That of a NIC (``node3.rail0``) is by how much
+    longer a probe takes out of it than into it. That of a link (``node1.rail0>node2.rail0``) is by how much longer it
+    takes from the first NIC to the second than back, with any entropy."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work together.

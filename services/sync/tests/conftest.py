@@ -82,7 +82,10 @@ class Fleet:
         self.utc: dict[int, tuple[float, int]] = {}
         """Nodes whose CLOCK_REALTIME is UTC, that is true time, but for so much; and what they say it may be off by."""
         self.leap: tuple[float, int] | None = None
-        """A leap second, and the true time at which it begins. The kernels of nodes that have UTC announce it, and know TAI."""
+        """A leap second, and the true time at which it begins.
+
+        The kernels of nodes that have UTC announce it, and know TAI.
+        """
 
     def step(self, node: int, at_s: float, by_ns: float) -> None:
         """Set a clock forward at a time."""
@@ -278,7 +281,10 @@ class Run:
 
 @pytest.fixture
 def late_holdover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred windows until a clock is in holdover. A lease that nobody gave back is free after 1.5 s, and a machine may stand still for more."""
+    """A hundred windows until a clock is in holdover.
+
+    A lease that nobody gave back is free after 1.5 s, and a machine may stand still for more.
+    """
     monkeypatch.setattr("foliot_sync.core.track.clock_records.HOLDOVER_AFTER_WINDOWS", 100)
 
 

@@ -92,7 +92,10 @@ async def listen(bus):
 
 
 def small_fleet(start, **more):
-    """Four nodes with short windows and many probes. Their clocks wander little: on a slow machine, more windows pass between two words."""
+    """Four nodes with short windows and many probes.
+
+    Their clocks wander little: on a slow machine, more windows pass between two words.
+    """
     return start(
         seed=21, nodes=4, load=0.0, rates=(200.0,), wander_ppb=5.0, window_s=SETTINGS.window_s, seconds=_LASTS_S, **more
     ).fleet

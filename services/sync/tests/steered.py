@@ -20,7 +20,8 @@ _SETTLED_S = 4.0
 class Steered:
     """Measured against the first clock, to some noise.
 
-    `utc` is what hosts that have UTC take it for, less the truth, and what they say they may be off by; the others' CLOCK_REALTIME is off by milliseconds.
+    `utc` is what hosts that have UTC take it for, less the truth, and what they say they may be off by; the others'
+    CLOCK_REALTIME is off by milliseconds.
     """
 
     def __init__(self, rates_ppb, seed=1, **settings):

@@ -88,7 +88,8 @@ def test_what_no_clock_can_do_is_never_believed(slope_ppb):
     assert states["node1"].drift_ppb == pytest.approx(-slope_ppb, rel=0.1)
 
 
-# -- put together ---------------------------------------------------------------------------------------------------------
+# -- put together
+# ---------------------------------------------------------------------------------------------------------
 
 
 def batch(shard, term=1, window=1, part=0, parts=1):

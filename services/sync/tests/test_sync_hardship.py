@@ -73,7 +73,8 @@ def test_load_of_one_direction_at_ninety_per_cent(start, seed):
         errors += [abs(error) for error in run.errors_ns(1.0).values()]
         bounds += [state.bound_at_ns(local(run, name, 1.0)) for name, state in run.states.items()]
     assert np.median(errors) < 50_000
-    # It knows that it is bad, and how bad: some half of a minute later than elsewhere, every clock is in step to so much.
+    # It knows that it is bad, and how bad: some half of a minute later than elsewhere, every clock is in step to so
+    # much.
     assert 10_000 < np.median(bounds) < 100_000
     assert set(statuses(run).values()) == {"synchronised"}
 
@@ -125,7 +126,10 @@ def test_two_clocks_without_a_clean_probe_one_way_are_off_by_half_of_it(start, s
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("length_s", [0.2, 0.7, 1.5])
 def test_a_slew_over_part_of_a_window_is_seen_and_the_clock_found_again(start, seed, length_s):
-    """500 ppm for less than a window: wrong until it is heard, then disrupted, and right to 0.2 us two windows later. Nobody else is concerned."""
+    """500 ppm for less than a window: wrong until it is heard, then disrupted, and right to 0.2 us two windows later.
+
+    Nobody else is concerned.
+    """
     run = start(seed=seed, load=0.3)
     run.fleet.slew(4, 31.1, 31.1 + length_s, 500_000.0)
     run.to(31)

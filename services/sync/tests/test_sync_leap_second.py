@@ -22,8 +22,8 @@ INSERTED, DELETED = 1, -1
 class LeapDay(Steered):
     """The last minutes of a day with a leap second, and the first of the next. `kinds` says what each host makes of it.
 
-    A host of kind `kernel` announces it and steps, as Linux does; `untold` does so without knowing TAI; `silent` steps and announces nothing; `smears`
-    does neither, and is off by the whole second ten minutes later.
+    A host of kind `kernel` announces it and steps, as Linux does; `untold` does so without knowing TAI; `silent` steps
+    and announces nothing; `smears` does neither, and is off by the whole second ten minutes later.
     """
 
     def __init__(self, kinds, leap_s, *, until_midnight_s=121.5, tai=(), **settings):
@@ -240,7 +240,10 @@ ANNOUNCED = KernelWord(37, INSERTED, MIDNIGHT_NS)
 
 
 def test_a_leap_second_is_told_of_for_a_day():
-    """Then it is part of the offsets. Whatever a kernel says meanwhile, also one that takes over as reference, changes nothing."""
+    """Then it is part of the offsets.
+
+    Whatever a kernel says meanwhile, also one that takes over as reference, changes nothing.
+    """
     seconds = told(ANNOUNCED, -3_600)
     for at_s in (-0.9, 0.0, 0.5, 10, 3_600, DAY_S - 1):
         for word in (ANNOUNCED, KernelWord(38, 0), KernelWord(37, 0), KernelWord()):

@@ -71,7 +71,8 @@ async def test_broken_batch_is_rejected_and_stops_nothing(bus_settings, start):
                 await bus.publish(STAMPS, broken, "node1")
                 await asyncio.sleep(0.2)
         assert "no column" in rejected[0].reason
-        # A window may have ended between the batches of one feeding, so that all are synchronised before node0 has spoken again.
+        # A window may have ended between the batches of one feeding, so that all are synchronised before node0 has
+        # spoken again.
         await feed(
             bus,
             fleet,

@@ -80,7 +80,10 @@ async def test_a_lost_shard_is_replaced(bus_settings, start):
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["bucket", "no bucket"])
 async def test_a_lost_leader_is_replaced_without_a_jump(bus_settings, start, forgotten):
-    """By any other process, whose first word is that all are in step as they were. If the bus has lost its memory just then, it knows of those that it follows."""
+    """By any other process, whose first word is that all are in step as they were.
+
+    If the bus has lost its memory just then, it knows of those that it follows.
+    """
     async with (
         a_fleet(bus_settings, start) as (bus, fleet, heard, _),
         syncing(bus_settings, FIRST) as lost,

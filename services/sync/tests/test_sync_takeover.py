@@ -77,7 +77,10 @@ def test_a_reference_that_is_gone_is_replaced_at_once(start):
 
 
 def test_a_host_that_was_started_anew_meanwhile_is_a_stranger(start):
-    """Its local time is another one. It is noticed also if the host speaks later than the others, and it settles like any new one."""
+    """Its local time is another one.
+
+    It is noticed also if the host speaks later than the others, and it settles like any new one.
+    """
     for late_s in (0.0, 5.0):
         run = start(seed=6, nodes=6, streams=4)
         run.to(CALM)

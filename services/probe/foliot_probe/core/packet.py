@@ -25,11 +25,12 @@ to the sender alone, when the kernel hands the packet back with its transmit sta
 probe follows within this time. `mesh_ms` is the time between two coded pairs that the sender wants on the stream, for
 the clocks. A 0 says that it does not count the stream to the mesh. Stamps are local times of the host that took them.
 
-Some probes are padded with zeros to full size, the largest packet that both ends' devices carry. They find a link that passes only smaller
-packets. The upper 14 bits of `row` say how large a packet (as IP) the sender's own device carries. A 0, as in earlier versions, says that it takes
-no padded probes. The lowest bit of `use` says whether the path is in use. The other seven count the padded probes sent so far, this one
-included: from 1 to 127 and round again. So the receiver knows how many were lost. 0: none are sent. A probe is full-size if it is longer than
-144 bytes.
+Some probes are padded with zeros to full size, the largest packet that both ends' devices carry. They find a link that
+passes only smaller packets. The upper 14 bits of `row` say how large a packet (as IP) the sender's own device carries.
+A 0, as in earlier versions, says that it takes no padded probes. The lowest bit of `use` says whether the path is in
+use. The other seven count the padded probes sent so far, this one
+included: from 1 to 127 and round again. So the receiver knows how many were lost. 0: none are sent. A probe is
+full-size if it is longer than 144 bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ PREDECESSORS = 4
 """Transmit stamps in a probe. A stamp survives the loss of this many probes less one, in a row."""
 
 ECHOES = 8
-"""Receive stamps in a probe. They are twice as many: a peer sends four times as often as we do when a path is in use in one direction only."""
+"""Receive stamps in a probe.
+
+They are twice as many: a peer sends four times as often as we do when a path is in use in one direction only.
+"""
 
 ProbePacket = np.dtype(
     [
@@ -80,7 +84,10 @@ FULL_COUNTS = 127
 MOST_BYTES = 9_216
 """Size of the largest probe, as a packet: switches with jumbo frames carry as much."""
 LEAST_BYTES = 576
-"""Size of the smallest padded probe, as a packet. Every host accepts as much (RFC 791), so a smaller one tells nothing."""
+"""Size of the smallest padded probe, as a packet.
+
+Every host accepts as much (RFC 791), so a smaller one tells nothing.
+"""
 IP_UDP_BYTES = 28
 """Bytes of a packet that are not UDP payload: both headers (RFC 791, RFC 768)."""
 

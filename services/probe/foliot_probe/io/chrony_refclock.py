@@ -1,7 +1,8 @@
 """Gives the reference time to chrony (or ntpd) on the same host, by its driver for shared memory, "SHM".
 
-chrony makes one segment for each ``refclock SHM`` of its settings, which also say who may write to it. Layout and protocol are those of ntpd's
-driver 28 (ntp.org, "Shared Memory Driver"), with nanoseconds as chrony has them. In its mode 1, the writer counts before and after.
+chrony makes one segment for each ``refclock SHM`` of its settings, which also say who may write to it. Layout and
+protocol are those of ntpd's driver 28 (ntp.org, "Shared Memory Driver"), with nanoseconds as chrony has them. In its
+mode 1, the writer counts before and after.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _STEAL = 7
-"""Column of stolen time in /proc/stat, after the name (proc(5)). The first eight columns are all of the processors' time."""
+"""Column of stolen time in /proc/stat, after the name (proc(5)).
+
+The first eight columns are all of the processors' time.
+"""
 _TIMES = 8
 _DROPPED, _SQUEEZED = 1, 2
 """Columns of /proc/net/softnet_stat, in hexadecimal, a line for each processor (net/core/net-procfs.c)."""
@@ -33,8 +36,9 @@ class _Counts(NamedTuple):
 class HostLoadMeter:
     """Reads the counters, and says by how much they grew since the last reading.
 
-    The kernel writes all of /proc/stat anew for each reading, with each interrupt of the host (fs/proc/stat.c: `show_stat`). Where there are
-    thousands of interrupts, that takes milliseconds. So a thread reads, and the event loop runs on meanwhile.
+    The kernel writes all of /proc/stat anew for each reading, with each interrupt of the host (fs/proc/stat.c:
+    `show_stat`). Where there are thousands of interrupts, that takes milliseconds. So a thread reads, and the event
+    loop runs on meanwhile.
     """
 
     def __init__(self, proc: Path) -> None:

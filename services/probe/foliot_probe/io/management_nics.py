@@ -1,6 +1,7 @@
 """Finds the host's management devices: those of its default route, and of its way to the bus.
 
-Such a port comes and goes with the host's own network. If the settings made it a rail by mistake, it would be judged like a port of the fabric.
+Such a port comes and goes with the host's own network. If the settings made it a rail by mistake, it would be judged
+like a port of the fabric.
 """
 
 from __future__ import annotations

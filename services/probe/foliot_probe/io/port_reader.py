@@ -1,7 +1,7 @@
 """Reads ports: a NIC's link at each change, its counters every second. Each message repeats the last changes.
 
-The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was lost, but not when. And each
-loss has a name, under which this node's agent has told what it did.
+The bus may be away, and a reader may find it again at any time later. Counters alone would say how often a carrier was
+lost, but not when. And each loss has a name, under which this node's agent has told what it did.
 """
 
 from __future__ import annotations

@@ -18,7 +18,10 @@ class LinkDowned:
         self._files: dict[tuple[str, int], Path | None] = {}
 
     def read(self, device: str, index: int) -> dict[str, int]:
-        """The count by its name; empty: there is none. When a driver makes a device anew, with another index, files are looked for anew."""
+        """The count by its name; empty: there is none.
+
+        When a driver makes a device anew, with another index, files are looked for anew.
+        """
         key = device, index
         if key not in self._files:
             self._files = {known: file for known, file in self._files.items() if known[0] != device}
@@ -32,7 +35,10 @@ class LinkDowned:
             return {}
 
     def _find(self, device: str) -> Path | None:
-        """The file of the one port that the network device is on. Several ports may share a PCI function; their numbers tell them apart."""
+        """The file of the one port that the network device is on.
+
+        Several ports may share a PCI function; their numbers tell them apart.
+        """
         try:
             number = int((self._net / device / "dev_port").read_text()) + 1
         except (OSError, ValueError):

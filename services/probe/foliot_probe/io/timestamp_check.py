@@ -1,8 +1,8 @@
 """Checks at the start, by the first probes, that the kernel stamps a socket's packets in both directions.
 
-The check believes no flag of a driver. Some devices promise stamps that never come, and some kernels stamp where tools say that they
-cannot. No stamp is used until the first one has come, or has failed to come for long enough. Once one has come, a missing stamp
-means that a packet did not leave, and the socket never falls back to stamps from user space.
+The check believes no flag of a driver. Some devices promise stamps that never come, and some kernels stamp where tools
+say that they cannot. No stamp is used until the first one has come, or has failed to come for long enough. Once one has
+come, a missing stamp means that a packet did not leave, and the socket never falls back to stamps from user space.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class StampChecks:
         self._settled = bool((self.kind == KERNEL).all())
 
     def _note(self, place: int, direction: int, packets: int, stamped: int) -> None:
-        """Count packets that were sent or heard, and those that came with a stamp. A late stamp still makes the kind `KERNEL`."""
+        """Count packets that were sent or heard, and those that came with a stamp.
+
+        A late stamp still makes the kind `KERNEL`.
+        """
         kinds, unstamped = self._kinds[place], self._unstamped[place]
         if stamped:
             kinds[direction] = KERNEL

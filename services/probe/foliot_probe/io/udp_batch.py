@@ -3,12 +3,12 @@
 The slots of a batch lie in numpy arrays laid out as the kernel's ``struct mmsghdr``. So ``sendmmsg`` and ``recvmmsg``
 work on them in place, and the ancillary data is parsed in columns. 64-bit Linux only.
 
-A transmit stamp comes back on the socket's error queue with a copy of the packet, and the probe inside says whose stamp it is.
-The packet cannot be mistaken. The kernel's own numbering of packets (SOF_TIMESTAMPING_OPT_ID) can. It slips as soon as a send
-fails, because only some failures consume a number.
+A transmit stamp comes back on the socket's error queue with a copy of the packet, and the probe inside says whose stamp
+it is. The packet cannot be mistaken. The kernel's own numbering of packets (SOF_TIMESTAMPING_OPT_ID) can. It slips as
+soon as a send fails, because only some failures consume a number.
 
-The path's headers come before the probe, however many they are. The copy of a padded probe is cut off behind the probe, so
-the end does not show the probe's place. The name that the probe begins with shows it.
+The path's headers come before the probe, however many they are. The copy of a padded probe is cut off behind the probe,
+so the end does not show the probe's place. The name that the probe begins with shows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 # asm-generic/socket.h and linux/net_tstamp.h; Python 3.11's socket module does not have them.
 SO_TIMESTAMPING = 37
 SO_RXQ_OVFL = 40
-# linux/in.h: the kernel sets DF and ignores the path's MTU as it believes it to be, so a probe is never sent in fragments.
+# linux/in.h: the kernel sets DF and ignores the path's MTU as it believes it to be, so a probe is never sent in
+# fragments.
 _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
 # linux/sockios.h and linux/if.h.
 _SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
@@ -43,9 +44,15 @@ _IFREQ_BYTES, _IFNAME_BYTES = 40, 16
 _TX_SOFTWARE, _RX_SOFTWARE, _REPORT_SOFTWARE = 2, 8, 16
 
 _QUEUE_BYTES = 1 << 20
-"""Size of the receive buffer to ask for, which the error queue shares. The kernel gives what net.core.rmem_max allows."""
+"""Size of the receive buffer to ask for, which the error queue shares.
+
+The kernel gives what net.core.rmem_max allows.
+"""
 _AT_ONCE = 4_096
-"""Packets to read from one socket at a time: several times what its buffer holds. A flooded socket is never empty, and all else would wait."""
+"""Packets to read from one socket at a time: several times what its buffer holds.
+
+A flooded socket is never empty, and all else would wait.
+"""
 _PAYLOAD_BYTES = 256
 """Room for a probe behind the headers of a tunnel: 144 + 14 + 20 + 8, and as many headers again outside."""
 _CONTROL_BYTES = 128
@@ -67,8 +74,9 @@ _Control = np.dtype(
         "itemsize": _CONTROL_BYTES,
     },
 )  # fmt: skip
-"""The ancillary data in the kernel's order (``__sock_recv_timestamp``). First comes SCM_TIMESTAMPING with three timespecs, of which
-the first is the software stamp. Then may follow the count of dropped packets or ``struct sock_extended_err``."""
+"""The ancillary data in the kernel's order (``__sock_recv_timestamp``). First comes SCM_TIMESTAMPING with three
+timespecs, of which the first is the software stamp. Then may follow the count of dropped packets or ``struct
+sock_extended_err``."""
 _STAMP_BYTES = 64
 # As plain numbers: joining members of socket's enumeration costs more than the system call.
 _DONT_WAIT = int(socket.MSG_DONTWAIT)
@@ -137,7 +145,10 @@ class Arrivals(NamedTuple):
     lengths: NDArray[np.uint32]
     """True lengths in bytes, also of datagrams that were longer than a slot."""
     dropped: NDArray[np.uint32] | None
-    """Packets that the socket's full queue has cost so far; 0 also where the kernel does not say. None: it says so for no datagram."""
+    """Packets that the socket's full queue has cost so far; 0 also where the kernel does not say.
+
+    None: it says so for no datagram.
+    """
 
 
 class Departures(NamedTuple):

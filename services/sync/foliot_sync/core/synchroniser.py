@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from foliot_sync.core.solve.window_solution import WindowSolution
 
 _TAME_SIGMAS = 3.0
-"""An innovation that is further off gets a larger variance, until it is not. By chance, three in a thousand windows are."""
+"""An innovation that is further off gets a larger variance, until it is not.
+
+By chance, three in a thousand windows are.
+"""
 
 _SET_NS = 10 * NANOSECONDS
 """A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as `reassembly` has it)."""
@@ -202,7 +205,10 @@ class Synchroniser:
         self._now_ns = now_ns
 
     def _judge(self, pairs: PairEstimates) -> tuple[Mask, Mask]:
-        """The clocks that the window's pairs measured, and those that they contradict. The clocks' histories learn from the pairs."""
+        """The clocks that the window's pairs measured, and those that they contradict.
+
+        The clocks' histories learn from the pairs.
+        """
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))

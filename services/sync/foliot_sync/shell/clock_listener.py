@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from foliot_schemas.clock import ClockState
 
 MOST = 64
-"""Clocks to follow. Their median is the common time to nanoseconds, and listening to so few costs next to nothing, however large the fleet."""
+"""Clocks to follow.
+
+Their median is the common time to nanoseconds, and listening to so few costs next to nothing, however large the fleet.
+"""
 
 
 class ClockListener:

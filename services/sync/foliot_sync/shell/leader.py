@@ -38,7 +38,10 @@ _ERRORS = (nats.errors.Error, OSError, TimeoutError)
 _PATIENCE = 0.5
 """How long to wait after the first shard has spoken, as a share of a window: as long as a shard waits for its nodes."""
 _APART = 0.5
-"""Least time after a closed window, as a share of one. A shard that speaks right after it is in the next one, and makes none of its own."""
+"""Least time after a closed window, as a share of one.
+
+A shard that speaks right after it is in the next one, and makes none of its own.
+"""
 _SILENCE = 1.5
 """Windows without a word from any shard, after which clocks go on by their last states."""
 _READ_S, _AGAIN_S = 8.0, 0.5
@@ -126,7 +129,8 @@ class Leader:
     async def _kept_states(self) -> dict[str, ClockState]:
         """The states in the bucket. After the loss of its leader it may be silent for some seconds.
 
-        If it does not answer for `_READ_S`, the leader goes on by the states that it has heard, and this returns none. A leader that has heard none
+        If it does not answer for `_READ_S`, the leader goes on by the states that it has heard, and this returns none.
+        A leader that has heard none
         waits on: its common time would begin anew, and jump.
         """
         until_s = asyncio.get_running_loop().time() + _READ_S

@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 
 PATIENCE = 0.5
-"""How long to wait, as a share of a window. Later stamps count in the next one: two seconds old instead of one, and no worse."""
+"""How long to wait, as a share of a window.
+
+Later stamps count in the next one: two seconds old instead of one, and no worse.
+"""
 _AFTER = 0.01
-"""How long to wait on when all have spoken, as a share of a window. A node with many paths speaks in several messages."""
+"""How long to wait on when all have spoken, as a share of a window.
+
+A node with many paths speaks in several messages.
+"""
 
 
 class WindowBarrier:
@@ -26,7 +32,8 @@ class WindowBarrier:
 
     def heard(self, node: str) -> None:
         """Notes that a node has spoken."""
-        # A node that is late every time is not given up: every node that spoke before the longest wait was over is awaited again.
+        # A node that is late every time is not given up: every node that spoke before the longest wait was over is
+        # awaited again.
         if asyncio.get_running_loop().time() <= self._until_s:
             self._heard.add(node)
             self._awaited.discard(node)

@@ -1,12 +1,14 @@
 """Lossless pruning of clouds of points to those that can decide a line's fit.
 
-A line under a cloud may leave up to k points on its wrong side. Then only the k smallest residuals ``y - b x`` matter. For each slope b
-of a range, the point with the least residual is a vertex of the cloud's lower hull. Of the vertices, only those that the range's lines
-touch can be that point. Peel these off k times: whatever the slope within the range, the k-th smallest residual is always found inside. Once
-sync has spoken, it is well known how fast one clock runs against the other. So the range is narrow, and a layer has one or two points.
+A line under a cloud may leave up to k points on its wrong side. Then only the k smallest residuals ``y - b x`` matter.
+For each slope b of a range, the point with the least residual is a vertex of the cloud's lower hull. Of the vertices,
+only those that the range's lines touch can be that point. Peel these off k times: whatever the slope within the range,
+the k-th smallest residual is always found inside. Once sync has spoken, it is well known how fast one clock runs
+against the other. So the range is narrow, and a layer has one or two points.
 
-The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996), for many clouds at once. Of the points
-between two vertices, the lowest against the line through both is a third vertex. If no point is below the line, there is none.
+The vertices are found as quickhull finds them (Barber, Dobkin and Huhdanpaa, ACM TOMS 22, 1996), for many clouds at
+once. Of the points between two vertices, the lowest against the line through both is a third vertex. If no point is
+below the line, there is none.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _TOUCH_NS = 1e-6
-"""A point that is lower than the line by less is on it. Floats cannot tell: for times within a window, they resolve a tenth of that."""
+"""A point that is lower than the line by less is on it.
+
+Floats cannot tell: for times within a window, they resolve a tenth of that.
+"""
 
 
 def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.bool_]:
@@ -69,7 +74,8 @@ def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
         apart = first != last
         row, first, last = row[apart], first[apart], last[apart]
         run = x[row, last] - x[row, first]
-        # Where one point lies above another, only one of the two is touched at either end, unless floats cannot tell them apart.
+        # Where one point lies above another, only one of the two is touched at either end, unless floats cannot tell
+        # them apart.
         flat = run == 0
         slope = (y[row, last] - y[row, first]) / np.where(flat, 1.0, run)
         between = _lowest(x, y, row, slope)

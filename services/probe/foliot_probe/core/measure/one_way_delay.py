@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _WALKED = 3.5
-"""What a random walk adds to the rate in four seconds, as a multiple of what it adds to the offset in one. By then sync's next state has come."""
+"""What a random walk adds to the rate in four seconds, as a multiple of what it adds to the offset in one.
+
+By then sync's next state has come.
+"""
 MOST_FULL = np.iinfo(DelayRow["full_sent"]).max
 """The most padded probes that a row can count."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
@@ -78,7 +81,8 @@ class References:
 def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
     """The one-way delays of the probes heard for which both ends are synchronised, with their rows.
 
-    A delay that the clocks' errors made negative is given as it is. One beyond an hour comes of no clock's error, and is left out.
+    A delay that the clocks' errors made negative is given as it is. One beyond an hour comes of no clock's error, and
+    is left out.
     """
     left_ns, sure = peers.read(heard.row, heard.transmit_ns)
     came_ns, sure_too = own.read(heard.row, heard.receive_ns)
@@ -107,7 +111,8 @@ def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[
     Stream i of `rows` gets the paths 2i and 2i + 1.
 
     Parameters:
-        source, destination: the columns of the rows of each witness, by name. Each has a value per row of the table of streams.
+        source, destination: the columns of the rows of each witness, by name. Each has a value per row of the table of
+            streams.
     """
     table = np.zeros(2 * len(rows), DelayRow)
     table["path"] = np.arange(len(table))

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 _MOST_BACK = 8
-"""A count that lacks so many of a round, or fewer, has gone back: its probe was overtaken. No more than these overtake it, as they are 0.16 s
-apart. Any other growth counts. An outage loses a large part of a round, and the link may pass only small packets after it."""
+"""A count that lacks so many of a round, or fewer, has gone back: its probe was overtaken. No more than these overtake
+it, as they are 0.16 s apart. Any other growth counts. An outage loses a large part of a round, and the link may pass
+only small packets after it."""
 
 
 def said(count: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """The sessions of a node: probes sent, heard and echoed on every stream.
 
-A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of columns, one row
-per stream. So a batch of probes costs a handful of numpy calls and not a Python object each.
+A stream is a sequence of probes both ways between two NICs with one entropy. All streams of a node live in one table of
+columns, one row per stream. So a batch of probes costs a handful of numpy calls and not a Python object each.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 DEPTH = 128
-"""Probes that a stream remembers in each direction: two and a half seconds of a stream that sends a coded pair in every tick. A large fleet
-waits as long between two reports. A power of two."""
+"""Probes that a stream remembers in each direction: two and a half seconds of a stream that sends a coded pair in every
+tick. A large fleet waits as long between two reports. A power of two."""
 
 _NEVER = -(1 << 62)
 """Sequence of an empty cell. No probe can name it, not even one of a stranger that echoes sequences never sent."""
@@ -185,7 +185,10 @@ class Sessions:
             each.grow(rows)
 
     def open(self, row: int, session: int, first: int = 0) -> None:
-        """Begin a stream in a row, under a new session number. The first sequence is above those of its earlier lives: they compare over restarts."""
+        """Begin a stream in a row, under a new session number.
+
+        The first sequence is above those of its earlier lives: they compare over restarts.
+        """
         self._forget_peer(row)
         self.outgoing.forget(row)
         self.session[row] = session
@@ -210,7 +213,10 @@ class Sessions:
         self._head["mesh_ms"] = mesh_ms
 
     def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
-        """Sets the largest packet of this end's device, per row. 0: not known, and no padded probes are sent or asked for."""
+        """Sets the largest packet of this end's device, per row.
+
+        0: not known, and no padded probes are sent or asked for.
+        """
         self._own_bytes = own_bytes
         self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
         self._agree()
@@ -250,7 +256,10 @@ class Sessions:
         return probes
 
     def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64], by_ns: int = 0) -> None:
-        """Note the transmit stamps of own probes. All had left by `by_ns` for certain, if the stamps were taken before; 0: the stamps say it."""
+        """Note the transmit stamps of own probes.
+
+        All had left by `by_ns` for certain, if the stamps were taken before; 0: the stamps say it.
+        """
         row = (probes["row"] & _ROW_MASK).astype(np.intp)
         known = row < len(self)
         known[known] = self.session[row[known]] == probes["session"][known]
@@ -283,8 +292,8 @@ class Sessions:
         self.peer_kind[row] = probes["kind"]
 
     def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        # These peers are new, or have started anew: the latest probe of each says which life is the present one. All are met at once,
-        # because a node that starts meets all of its peers in one tick.
+        # These peers are new, or have started anew: the latest probe of each says which life is the present one. All
+        # are met at once, because a node that starts meets all of its peers in one tick.
         met = np.zeros(len(self), np.bool_)
         met[row[~known]] = True
         probe = np.flatnonzero(met[row])

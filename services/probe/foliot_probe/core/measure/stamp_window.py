@@ -26,13 +26,19 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 LAYERS = 10
-"""Layers of points to keep: sync looks at so many least delays. They tell a wrong stamp from a quick probe, and show how dense delays are."""
+"""Layers of points to keep: sync looks at so many least delays.
+
+They tell a wrong stamp from a quick probe, and show how dense delays are.
+"""
 MOST_ROWS = 1_024
 """Most rows of a batch, by the rules of the wire."""
 
 _FORTH, _BACK = 0, 1
 _LEAST_PURE = 4
-"""Pairs of a window that must look pure before they count as pure. Where queues are long, two probes wait equally long by chance now and then."""
+"""Pairs of a window that must look pure before they count as pure.
+
+Where queues are long, two probes wait equally long by chance now and then.
+"""
 _LEAST_SHARE = 0.05
 """The same, as a share of all probes."""
 _STREAMS_A_STEP = 16
@@ -42,7 +48,10 @@ _SIEVED = np.array([SIEVED[kind] for kind in KINDS])
 
 
 def window_number(node: str, now_ns: int, window_ns: int) -> int:
-    """The number of a node's window at a reference time. All windows end within a tenth of a window, but not all at once."""
+    """The number of a node's window at a reference time.
+
+    All windows end within a tenth of a window, but not all at once.
+    """
     return (now_ns - zlib.crc32(node.encode()) % (window_ns // 10)) // window_ns
 
 
@@ -61,7 +70,10 @@ def _slices(row: Rows) -> Iterator[slice]:
 
 
 class StampWindow:
-    """Collects the completed probes of streams that the node initiates. When it is closed, `tolerated` layers of points are kept."""
+    """Collects the completed probes of streams that the node initiates.
+
+    When it is closed, `tolerated` layers of points are kept.
+    """
 
     def __init__(self, tolerated: int) -> None:
         self._tolerated = tolerated
@@ -92,7 +104,8 @@ class StampWindow:
     ) -> Iterator[WindowPart | None]:
         """Closes a window, a little with each step of the iterator.
 
-        Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that yields None has only got further.
+        Sifting and pruning all streams of a node with many peers takes longer than a probe may be late. A step that
+        yields None has only got further.
 
         Parameters:
             ends: both ends of each row's stream at the window's end.
@@ -149,7 +162,10 @@ class StampWindow:
         return done.take(chosen[np.argsort(done.row[chosen], kind="stable")]), purely
 
     def _prune(self, direction: int, sifted: Completed, tilt: SlopeRange) -> NDArray[np.bool_]:
-        """Selects the points that can decide. Their x is the initiator's clock in either direction. Reflected, the upper cloud is a lower one too."""
+        """Selects the points that can decide.
+
+        Their x is the initiator's clock in either direction. Reflected, the upper cloud is a lower one too.
+        """
         row, transmit_ns, receive_ns = sifted.row, sifted.transmit_ns, sifted.receive_ns
         present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
         x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns

@@ -1,12 +1,13 @@
 """The rate at which each pair of clocks is measured: as accuracy needs, between a least and a most.
 
-The rate doubles as soon as the least delays lie further apart than is wanted. It halves once they would have been close enough at half the
-rate for some windows in a row. So a level that was too slow is tried again only a while later. Where two levels are nearly right, they take
-turns at most.
+The rate doubles as soon as the least delays lie further apart than is wanted. It halves once they would have been close
+enough at half the rate for some windows in a row. So a level that was too slow is tried again only a while later. Where
+two levels are nearly right, they take turns at most.
 
-A clock that sync does not know, because it is new or was stepped, is measured at the most. A peer or a sync that is silent is measured at the
-least. A window of too few probes changes nothing: a host without time is not given more to do. In the simulated fabric of `bench.clock_sim` with
-40 NICs, pairs settle at 3.125 coded pairs a second without load, at 12.5 at 40 % and at 25 from 60 % on.
+A clock that sync does not know, because it is new or was stepped, is measured at the most. A peer or a sync that is
+silent is measured at the least. A window of too few probes changes nothing: a host without time is not given more to
+do. In the simulated fabric of `bench.clock_sim` with 40 NICs, pairs settle at 3.125 coded pairs a second without load,
+at 12.5 at 40 % and at 25 from 60 % on.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from foliot_probe.core.rate.delay_density import DelayDensity
 
 CALM = 5
-"""Calm windows in a row before a pair is measured less often: ten seconds. Bursts of a training step come within a second or two of each other."""
+"""Calm windows in a row before a pair is measured less often: ten seconds.
+
+Bursts of a training step come within a second or two of each other.
+"""
 
 
 class Sight(NamedTuple):
@@ -50,7 +54,10 @@ class _Pace:
 
 
 class AdaptiveRates:
-    """The rates of a node's pairs of clocks: coded pairs a second on each stream. Each begins at the most, so that a new clock settles soon."""
+    """The rates of a node's pairs of clocks: coded pairs a second on each stream.
+
+    Each begins at the most, so that a new clock settles soon.
+    """
 
     def __init__(self, least_hz: float, most_hz: float) -> None:
         self._least_ms, self._most_ms = 1_000 / least_hz, 1_000 / most_hz

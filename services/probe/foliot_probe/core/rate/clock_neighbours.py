@@ -1,10 +1,12 @@
 """Chooses a clock's neighbours: a sparse random mesh, of which every node computes its own part.
 
-Each pair of clocks has a weight drawn from their names, so that all nodes draw the same. For each of its clocks a node takes the pairs of
-least weight. It also takes those that no lighter way goes around as far as it sees. The mesh has every pair that either end takes.
+Each pair of clocks has a weight drawn from their names, so that all nodes draw the same. For each of its clocks a node
+takes the pairs of least weight. It also takes those that no lighter way goes around as far as it sees. The mesh has
+every pair that either end takes.
 
-The mesh is connected wherever the peers are. No lighter way goes around an edge of the fleet's tree of least weight, so both its ends take
-it. The source is Li, Hou and Sha, "Design and analysis of an MST-based topology control algorithm", INFOCOM 2003. And the mesh is nearly
+The mesh is connected wherever the peers are. No lighter way goes around an edge of the fleet's tree of least weight, so
+both its ends take it. The source is Li, Hou and Sha, "Design and analysis of an MST-based topology control algorithm",
+INFOCOM 2003. And the mesh is nearly
 regular: beyond its own choice a clock gets only pairs that are light for the other end.
 """
 
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     Weights = NDArray[np.float64]
 
 NEIGHBOURS = 10
-"""Clocks that each clock is measured against, at least; all, if there are no more. Huygens (NSDI '18) has as many. In a simulation at 80 % load,
-errors with five were 1.7 times as large. Where all of 12, 100 or 300 nodes are peers, a clock has 10.3, 11.6 or 11.8 in the mean, 21 at most."""
+"""Clocks that each clock is measured against, at least; all, if there are no more. Huygens (NSDI '18) has as many. In a
+simulation at 80 % load, errors with five were 1.7 times as large. Where all of 12, 100 or 300 nodes are peers, a clock
+has 10.3, 11.6 or 11.8 in the mean, 21 at most."""
 STREAMS = 4
-"""Streams that measure two clocks; those in use count beyond it. The asymmetries of four paths average to half that of one. In that simulation,
-errors with one were 1.6 times as large."""
+"""Streams that measure two clocks; those in use count beyond it. The asymmetries of four paths average to half that of
+one. In that simulation, errors with one were 1.6 times as large."""
 _BYTES = 8
 _STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST = 31
@@ -65,9 +68,9 @@ def streams(
 ) -> dict[Pair, list[int]]:
     """The rows of the streams that measure the mesh's pairs.
 
-    A pair has several, because each has its own asymmetry and queues, which average out. They use as many NICs as there are, so that a lost NIC
-    does not part two clocks. On each NIC the first entropies come first, which both ends know. All streams in use count: they are probed fast
-    in any case.
+    A pair has several, because each has its own asymmetry and queues, which average out. They use as many NICs as there
+    are, so that a lost NIC does not part two clocks. On each NIC the first entropies come first, which both ends know.
+    All streams in use count: they are probed fast in any case.
     """
     rows: dict[Pair, list[int]] = {}
     able = [(row, each) for row, each in ends.items() if (each.own_clock, each.peer_clock) in pairs]
@@ -79,7 +82,10 @@ def streams(
 
 
 def _turn(ends: StreamEnds) -> tuple[int, bytes]:
-    """The place of a stream among those of two clocks, the same at both ends. Each pair has its own order of rails, so that not all take the same."""
+    """The place of a stream among those of two clocks, the same at both ends.
+
+    Each pair has its own order of rails, so that not all take the same.
+    """
     name = "\n".join((*sorted((ends.own_clock, ends.peer_clock)), ends.key.rail))
     return ends.key.entropy, hashlib.blake2b(name.encode(), digest_size=_BYTES).digest()
 

@@ -1,7 +1,7 @@
 """The density of each stream's least delays, which shows whether more probes would add accuracy.
 
-On average, the quickest probe of a window lies as far above the path's floor as the next ones lie above each other. An offset is wrong by that
-much, if queues make it wrong. Half as many probes would have had every second of these delays.
+On average, the quickest probe of a window lies as far above the path's floor as the next ones lie above each other. An
+offset is wrong by that much, if queues make it wrong. Half as many probes would have had every second of these delays.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def densities(
 
 
 def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
-    """The mean gap (ns) between each row's least delays, of which every so many count. They are ordered by row, then delay."""
+    """The mean gap (ns) between each row's least delays, of which every so many count.
+
+    They are ordered by row, then delay.
+    """
     each, start, count = np.unique(row, return_index=True, return_counts=True)
     first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
     each, start = each[count > last], start[count > last]

@@ -34,7 +34,10 @@ _AGAIN_S = 1.0
 
 
 def in_use(keys: Iterable[StreamKey], paths: NodePaths | None) -> frozenset[StreamKey]:
-    """Selects the streams in use or armed, by the node's paths (None: not known yet). Without a placement, a service address is on its own rail."""
+    """Selects the streams in use or armed, by the node's paths (None: not known yet).
+
+    Without a placement, a service address is on its own rail.
+    """
     placements = () if paths is None else paths.placements
     backups = () if paths is None else paths.backups
     placed = {(each.peer, each.rail) for each in placements}
@@ -85,7 +88,10 @@ class Demand:
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Sets the streams that are probed fast from the next tick on. All others are slow, but for those of the mesh."""
+        """Sets the streams that are probed fast from the next tick on.
+
+        All others are slow, but for those of the mesh.
+        """
         self._in_use = in_use
         self._changed = True
 
@@ -100,7 +106,10 @@ class Demand:
         self._wish()
 
     def changes(self, tick: int, peers_ms: Ints) -> Iterator[StreamRate]:
-        """The rates that have changed since the last call, or may have. `peers_ms` is what the peers want, as `wish_ms`."""
+        """The rates that have changed since the last call, or may have.
+
+        `peers_ms` is what the peers want, as `wish_ms`.
+        """
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
             self._pairs = neighbours(self._table.own, self._table.peers.values())

@@ -1,9 +1,9 @@
 """The order in which the probes of a tick leave a node.
 
-The first packet after a pause finds cold caches. On a slow virtual machine it takes 85 to 95 ns longer at best than the next one. If the same stream were
-always first at one end and never at the other, half of that would be an error of the offset, and no stamp would show it. So the socket that begins is
-random, and the probe that begins on it too. Each stream that is due is equally often the first. The least delay of a window is then a later packet's, in
-both directions.
+The first packet after a pause finds cold caches. On a slow virtual machine it takes 85 to 95 ns longer at best than the
+next one. If the same stream were always first at one end and never at the other, half of that would be an error of the
+offset, and no stamp would show it. So the socket that begins is random, and the probe that begins on it too. Each
+stream that is due is equally often the first. The least delay of a window is then a later packet's, in both directions.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def of_tick(due: Rows, coded: Rows, full: Rows, rows: int) -> Probes:
 def send_order(probes: Probes, place: Rows, due: int, random: np.random.Generator) -> tuple[Rows, int]:
     """Returns the order of a tick's probes, sorted by their sockets, and the socket that begins.
 
-    On each socket, all single probes and firsts of pairs go before the second ones: the probes in between are the pairs' gap. Padded probes go last:
-    others would wait for them, one of a pair longer than the other.
+    On each socket, all single probes and firsts of pairs go before the second ones: the probes in between are the
+    pairs' gap. Padded probes go last: others would wait for them, one of a pair longer than the other.
 
     Parameters:
         probes: of a tick, one of each due row first.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp]
 
 FAREWELL = 4
-"""Probes that a stream still sends at its old rate after it has announced a slower one. The peer takes three missing probes for silence, so
-three announcements may be lost."""
+"""Probes that a stream still sends at its old rate after it has announced a slower one. The peer takes three missing
+probes for silence, so three announcements may be lost."""
 
 _NEVER = 1 << 62
 _FULL_ROUND = 1
@@ -54,7 +54,10 @@ class SendSchedule:
         self._next[row] = _NEVER
 
     def change(self, row: int, every: int, tick: int, *, in_use: bool, coded_every: int = 0) -> None:
-        """Give a running stream another rate: a faster one at once, a slower one once announced. `coded_every` counts rounds (0: never)."""
+        """Give a running stream another rate: a faster one at once, a slower one once announced.
+
+        `coded_every` counts rounds (0: never).
+        """
         self.in_use[row] = in_use
         self._coded_every[row] = coded_every or _NEVER
         if every == self.announced[row]:

@@ -1,6 +1,7 @@
 """Admits stamps: of nodes in the inventory, about clocks in it, over paths between its NICs.
 
-Sync remembers a clock and a path for ever. Names outside the inventory never get that far, so a flood of them takes no memory.
+Sync remembers a clock and a path for ever. Names outside the inventory never get that far, so a flood of them takes no
+memory.
 """
 
 from __future__ import annotations

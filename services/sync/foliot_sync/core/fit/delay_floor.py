@@ -1,7 +1,7 @@
 """The least recent one-way delay of each stream, which tells a good window from a congested one.
 
-The half-width of a stream's margin is its floor plus the mean of the two least queueing delays. The error of its offset is
-half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.
+The half-width of a stream's margin is its floor plus the mean of the two least queueing delays. The error of its offset
+is half their difference. So the width's excess over the floor bounds the error, for paths with equal floors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     Rows = Ints
 
 REMEMBERED = 30
-"""Windows remembered: a minute at two seconds each. In a longer memory, a route change would leave a floor that no longer exists."""
+"""Windows remembered: a minute at two seconds each.
+
+In a longer memory, a route change would leave a floor that no longer exists.
+"""
 
 _AGREEING = 3
 """Windows whose least widths show how far above the floor they may be. Two agree by chance too often."""
@@ -30,7 +33,10 @@ _AGREEING = 3
 _FEWEST = 4
 """Windows that a stream needs before they show its noise."""
 _QUIET = 0.25
-"""The quarter of a stream's latest windows in which points lay most densely shows its noise. Queues made the gaps of the others."""
+"""The quarter of a stream's latest windows in which points lay most densely shows its noise.
+
+Queues made the gaps of the others.
+"""
 
 
 class Known(NamedTuple):
@@ -81,7 +87,8 @@ class DelayFloors:
     def noise_ns(self, rows: Rows) -> Floats:
         """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
 
-        It is the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing queues.
+        It is the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing
+        queues.
         """
         gaps = np.sort(self._gaps[rows], axis=1)
         windows = np.isfinite(gaps).sum(axis=1)

@@ -1,11 +1,13 @@
 """The lower tail of each direction's delays: how the lowest points usually lie above the least one, and what that tells of it.
 
-The least of a window's delays is one sample. Where many probes come near the floor and none has to reach it, the mean of the lowest points repeats
-better. So it is where stamps are noisy, and on slow machines. But the mean lies higher, and in each direction by another amount. So what counts is
-the least, and a share of the difference of this window's mean from the usual one above the least.
+The least of a window's delays is one sample. Where many probes come near the floor and none has to reach it, the mean
+of the lowest points repeats better. So it is where stamps are noisy, and on slow machines. But the mean lies higher,
+and in each direction by another amount. So what counts is the least, and a share of the difference of this window's
+mean from the usual one above the least.
 
-The share is what makes the stream's width repeat best. The width is the sum of both directions' least residuals, in which the clocks cancel. So it
-needs no truth. Where queues make the heights, nothing is shared. The least is then late in one direction, and the width's excess tells by how much.
+The share is what makes the stream's width repeat best. The width is the sum of both directions' least residuals, in
+which the clocks cancel. So it needs no truth. Where queues make the heights, nothing is shared. The least is then late
+in one direction, and the width's excess tells by how much.
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROWS = 2_048
-"""Rows in a message, which may have a megabyte, and nodes. They are 0.2 MB of columns, and the names of twice as many clocks at most."""
+"""Rows in a message, which may have a megabyte, and nodes.
+
+They are 0.2 MB of columns, and the names of twice as many clocks at most.
+"""
 _WHOLE = ("initiator", "responder", "at_ns", "base_ns")
 _LONG = np.dtype([(name, "<i8" if name in _WHOLE else FitRow[name]) for name in FitRow.names or ()])
 """As `FitRow`, with room to count the clocks of all messages."""

@@ -19,8 +19,8 @@ _WRONG = 40.0
 _NEXT = 5
 """Gaps between the residuals above a point, whose mean the gap below them is compared with."""
 _FAR = 6.0
-"""A point that lies so many times that mean below the next does not belong to the others. Where queues alone make the gaps, one in 60 is left out
-wrongly, and the next takes its place."""
+"""A point that lies so many times that mean below the next does not belong to the others. Where queues alone make the
+gaps, one in 60 is left out wrongly, and the next takes its place."""
 _AVERAGED = 8
 """Points whose mean height counts. A probe keeps ten layers, of which two points may be left out."""
 _SPACINGS = 5
@@ -33,7 +33,10 @@ class LeastResidual(NamedTuple):
     value: Floats
     """The least one that is believed, in ns."""
     spacing: Floats
-    """Mean gap between the residuals next to it. For a tail that falls exponentially, it is expected so far above the floor. inf without others."""
+    """Mean gap between the residuals next to it.
+
+    For a tail that falls exponentially, it is expected so far above the floor. inf without others.
+    """
     rise: Floats
     """Mean height of the lowest points above the least, that one included; nan: there are too few, or nobody asked."""
 
@@ -41,7 +44,8 @@ class LeastResidual(NamedTuple):
 def lowest(residuals: Floats, noise_ns: Floats, *, averaged: bool = False) -> LeastResidual:
     """The least credible residual of each side, from its points' heights above a line; inf where a row has no more.
 
-    A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps explain.
+    A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps
+    explain.
 
     Parameters:
         residuals: one row a side; inf where there is no point.

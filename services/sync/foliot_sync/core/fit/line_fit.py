@@ -1,7 +1,8 @@
 """Fits a line to the point clouds of each pair of clocks: the rate of one clock against the other.
 
-As a rule, the rate that was known is better than the one that a window's clouds show. The clouds say by how much to turn the known line. Where
-nothing was known, or no room is left between the clouds, the fit searches for the line that separates them widest.
+As a rule, the rate that was known is better than the one that a window's clouds show. The clouds say by how much to
+turn the known line. Where nothing was known, or no room is left between the clouds, the fit searches for the line that
+separates them widest.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 CAUTION = 2.0
-"""Factor on spacings. Those of a few points understate how far the least lies above the floor when bursts fill the queues. With 1, one
-value in 500 was outside its bound in the first ten seconds at 60 % load. With 2, none of 6,000 was."""
+"""Factor on spacings. Those of a few points understate how far the least lies above the floor when bursts fill the
+queues. With 1, one value in 500 was outside its bound in the first ten seconds at 60 % load. With 2, none of 6,000
+was."""
 
 _VAGUE = 100.0
-"""A known line may be off by so many times the stamps' noise at the window's ends. If it may be off by more, the fit searches among all lines.
-If by less, the clouds tell by how much to turn it."""
+"""A known line may be off by so many times the stamps' noise at the window's ends. If it may be off by more, the fit
+searches among all lines. If by less, the clouds tell by how much to turn it."""
 
 _UNSEEN = 0.25
 """A line that is turned by less than this share of the stamps' noise at the window's ends touches its clouds where it did."""
@@ -63,7 +65,8 @@ class LineFits(NamedTuple):
 def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings: SyncSettings) -> LineFits:
     """The line of each pair: the known one, turned as the clouds say, each by its weight.
 
-    The fit searches for a line where none was known, where it was known badly, and where it leaves no room between the clouds.
+    The fit searches for a line where none was known, where it was known badly, and where it leaves no room between the
+    clouds.
     """
     known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)
     slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)

@@ -134,10 +134,12 @@ def _lateness(
         usual: logarithm of the ratio of both directions' distances, as it usually is.
     """
     first, second = late[0::2], late[1::2]
-    # The floor lies lower by its own window's doubt, but hardly by more than this window's. It is known no better than stamps repeat.
+    # The floor lies lower by its own window's doubt, but hardly by more than this window's. It is known no better than
+    # stamps repeat.
     doubt = np.minimum(np.maximum(floors.doubt_ns, noise_ns), (first + second) / 2)
     total = np.maximum(half - floors.floor_ns, 0.0) + doubt
-    # Where both directions were far later than their points let expect, the points tell no more than which of the two was later.
+    # Where both directions were far later than their points let expect, the points tell no more than which of the two
+    # was later.
     larger = np.maximum(2 * total / (first + second), 1.0)
     first, second = credible(first, second, usual)
     known = share(2 * total, larger * first, larger * second)
@@ -148,8 +150,8 @@ def _lateness(
 def combine(offset: Floats, sigma: Floats, pair: Ints, pairs: int) -> tuple[Floats, Floats]:
     """The weighted mean of the streams of each pair, and its variance.
 
-    A stream far from the weighted median is left out, but only if more than half remain. Of two that disagree nothing says which is wrong.
-    Both stay then, and the variance grows by their disagreement (the Birge ratio).
+    A stream far from the weighted median is left out, but only if more than half remain. Of two that disagree nothing
+    says which is wrong. Both stay then, and the variance grows by their disagreement (the Birge ratio).
     """
     offsets, sigmas = _padded(offset, pair, pairs, 0.0), _padded(sigma, pair, pairs, np.inf)
     weights = sigmas**-2.0

@@ -22,11 +22,12 @@ _SLACK_NS = NANOSECONDS
 
 
 NOISE_NS = {"hardware": 4.0, "kernel": 25.0, "user": 1_000.0}
-"""How well stamps of a kind repeat, until a stream's windows have shown it. NICs' counters run at some hundred MHz. Kernel stamps over veth vary by
-31 ns between the median and p1. A process is woken when the machine likes."""
+"""How well stamps of a kind repeat, until a stream's windows have shown it. NICs' counters run at some hundred MHz.
+Kernel stamps over veth vary by 31 ns between the median and p1. A process is woken when the machine likes."""
 NOISE_RANGES_NS = {"hardware": (4.0, 8.0), "kernel": (6.0, 40.0), "user": (250.0, 2_000.0)}
-"""The best and the worst that stamps of a kind are taken to repeat, whatever their windows show. Worse ones are good for nothing, and queues have
-spread points that lie further apart. Better ones cannot be told from a few lucky points, and what counts as a wrong stamp is measured by the noise."""
+"""The best and the worst that stamps of a kind are taken to repeat, whatever their windows show. Worse ones are good
+for nothing, and queues have spread points that lie further apart. Better ones cannot be told from a few lucky points,
+and what counts as a wrong stamp is measured by the noise."""
 _HOUR_NS = 3_600 * NANOSECONDS
 _LIMITS = np.iinfo(np.int64)
 
@@ -46,7 +47,10 @@ class PointClouds(NamedTuple):
     at_ns: Ints
     """Middle of the window in the initiator's local time: x = 0."""
     base_ns: Ints
-    """Responder's minus initiator's local time at y = 0. It is near enough that a float holds the difference of any point."""
+    """Responder's minus initiator's local time at y = 0.
+
+    It is near enough that a float holds the difference of any point.
+    """
     least_ppb: Floats
     """For slopes from this to `most_ppb`, the clouds are whole. Beyond, only their outermost points are there."""
     most_ppb: Floats
@@ -199,8 +203,9 @@ def _points(batches: Sequence[StampBatch]) -> _Points:
 def _courses(known: _Streams, points: _Points, covered_ns: Ints) -> tuple[Ints, Ints, Mask]:
     """Per pair, the least and the most of x and y, and whether both vary by less than an hour.
 
-    No window is longer, and no clock goes so wrong within one. Stamps that lie further apart were made up, and floats cannot hold them well
-    enough. Streams between the same two clocks are judged together, because they are fitted together.
+    No window is longer, and no clock goes so wrong within one. Stamps that lie further apart were made up, and floats
+    cannot hold them well enough. Streams between the same two clocks are judged together, because they are fitted
+    together.
     """
     shape = (2, len(known.first))
     low_ns, high_ns = np.full(shape, _LIMITS.max), np.full(shape, _LIMITS.min)

@@ -1,9 +1,9 @@
 """Splits the excess of a stream's width over its floor between its two directions, to find which of them was late.
 
-The width of a stream's margin is its floor plus the excess of either direction's least delay. The offset is wrong by half the
-difference of the two excesses. Their sum is known where the floor is. Of two excesses with exponential tails, the first is then spread over the sum
-as an exponential cut off at both ends. Its mean and variance have a closed form. So the direction whose points lie densely was hardly late,
-whatever the other's queues do.
+The width of a stream's margin is its floor plus the excess of either direction's least delay. The offset is wrong by
+half the difference of the two excesses. Their sum is known where the floor is. Of two excesses with exponential tails,
+the first is then spread over the sum as an exponential cut off at both ends. Its mean and variance have a closed form.
+So the direction whose points lie densely was hardly late, whatever the other's queues do.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from foliot_sync.core.arrays import Floats
 
 _STEEPEST = 300.0
-"""Past it, the cut at the far end no longer shows. The square of its hyperbolic sine fits a float; that of much more would not."""
+"""Past it, the cut at the far end no longer shows.
+
+The square of its hyperbolic sine fits a float; that of much more would not.
+"""
 _FLAT = 1e-2
 """Below it the series is exact to a float, and the closed form loses its digits."""
 
 
 _CHANCE = 0.4
-"""Variance of the logarithm of a ratio of two means of five gaps each, where queues are alike. It is about twice the variance of the logarithm of a
-gamma variable of shape five, 0.22."""
+"""Variance of the logarithm of a ratio of two means of five gaps each, where queues are alike. It is about twice the
+variance of the logarithm of a gamma variable of shape five, 0.22."""
 
 
 class Share(NamedTuple):

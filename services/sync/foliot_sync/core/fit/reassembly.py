@@ -24,7 +24,8 @@ class Reassembly:
     """The batches that wait for the next window.
 
     Parameters:
-        window_ns: length of a window. A batch that ends more than one and a half windows before its node's latest is too late, because
+        window_ns: length of a window. A batch that ends more than one and a half windows before its node's latest is
+            too late, because
             later ones say more.
     """
 

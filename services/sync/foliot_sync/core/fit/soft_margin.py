@@ -1,14 +1,14 @@
 """The line between two clouds of points: Huygens' soft-margin separation, exact and for many streams at once.
 
-A probe from the initiator bounds the offset (responder minus initiator) from above, one from the responder bounds it from below. Of a point,
-x is the initiator's clock in seconds from the middle of the window, and y the difference of the stamps in ns. So a slope is in ns per
-second, which is ppb.
+A probe from the initiator bounds the offset (responder minus initiator) from above, one from the responder bounds it
+from below. Of a point, x is the initiator's clock in seconds from the middle of the window, and y the difference of the
+stamps in ns. So a slope is in ns per second, which is ppb.
 
-A lower cloud reflected through the origin is an upper one. So every *side* is a row of points above a line. For a slope b its intercept is
-the k-th smallest of ``y - b x``. That is the least, or the least after the k-1 points that are not believed. The soft margin is a linear
-programme with slack price 1/k a point. For a fixed slope, its value is the sum over the sides of the mean of their k smallest residuals,
-which is concave in b. Hence a search in one dimension, in which each step intersects the tangents at both ends. The objective is piecewise
-linear, so the last step is exact.
+A lower cloud reflected through the origin is an upper one. So every *side* is a row of points above a line. For a slope
+b its intercept is the k-th smallest of ``y - b x``. That is the least, or the least after the k-1 points that are not
+believed. The soft margin is a linear programme with slack price 1/k a point. For a fixed slope, its value is the sum
+over the sides of the mean of their k smallest residuals, which is concave in b. Hence a search in one dimension, in
+which each step intersects the tangents at both ends. The objective is piecewise linear, so the last step is exact.
 
 Source: Geng et al., Exploiting a Natural Network Effect for Scalable, Fine-grained Clock Synchronization (NSDI 2018);
 Moon, Skelly and Towsley (INFOCOM 1999) for the linear programme.
@@ -165,10 +165,11 @@ class Middle(NamedTuple):
 def at_middle(sides: Sides, residuals: Floats, limit_ppb: float) -> Middle:
     """The position of each side at x = 0, whatever its slope.
 
-    The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent. It holds as long as
-    the clocks run straight within the window. Where points lie on both sides of the middle, it is the chord between the lowest of either.
-    If the residuals are of a line near it, that is the lower hull itself, or above it by little. If all points lie on one side, it is as far
-    above each point as two clocks can run apart on the way to it.
+    The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent.
+    It holds as long as the clocks run straight within the window. Where points lie on both sides of the middle, it is
+    the chord between the lowest of either. If the residuals are of a line near it, that is the lower hull itself, or
+    above it by little. If all points lie on one side, it is as far above each point as two clocks can run apart on the
+    way to it.
 
     Parameters:
         residuals: of the points, above any line through the origin.

@@ -1,9 +1,9 @@
 """Hard bounds of the published offsets, whatever the paths' asymmetry: shortest paths through the mesh.
 
-Every pair allows an interval for the difference of its two clocks, and the truth satisfies all of them. Take a graph with an edge
-for each interval, as long as the room that it leaves above (below) the published difference. No clock can be above (below) its published
-value by more than the shortest path from the reference in that graph. This is the tightest bound that the intervals imply: the dual of a system of difference
-constraints.
+Every pair allows an interval for the difference of its two clocks, and the truth satisfies all of them. Take a graph
+with an edge for each interval, as long as the room that it leaves above (below) the published difference. No clock can
+be above (below) its published value by more than the shortest path from the reference in that graph. This is the
+tightest bound that the intervals imply: the dual of a system of difference constraints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _LEAST_NS = 1e-3
 """Length of an edge without room, or with less than none because the value strays out of the interval. A longer edge
 is never wrong, and sparse graphs drop edges of length 0."""
 _MOST_ROUNDS = 40
-"""Rounds in which all nodes ask their neighbours. A mesh of 100,000 clocks with ten random neighbours each needs ten at most."""
+"""Rounds in which all nodes ask their neighbours.
+
+A mesh of 100,000 clocks with ten random neighbours each needs ten at most.
+"""
 
 
 class HardBounds(NamedTuple):
@@ -50,9 +53,9 @@ def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> Floats:
 def _distances(ends: tuple[Ints, Ints], length: Floats, nodes: int, ground: int) -> Floats:
     """Shortest distances from the ground.
 
-    All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a random mesh no node
-    is more than some edges away, and that many rounds are cheaper than going from node to node. A mesh that
-    needs more rounds is done node by node.
+    All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a
+    random mesh no node is more than some edges away, and that many rounds are cheaper than going from node to node. A
+    mesh that needs more rounds is done node by node.
     """
     source, target = ends
     order = np.argsort(target, kind="stable")

@@ -1,7 +1,8 @@
 """Innovations: the differences between a window's pairs and the clocks' tracks. It also places new clocks.
 
 A pair's offset is never compared with another's directly, because probes' windows lie at different times. Instead, the
-histories predict each offset for its own time. The differences from that are compared, and they hardly change in a window.
+histories predict each offset for its own time. The differences from that are compared, and they hardly change in a
+window.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 class Innovations(NamedTuple):
     """Differences of pairs, measured minus predicted.
 
-    A difference is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of the
-    responder.
+    A difference is by how much the initiator's true offset to the reference exceeds its predicted one, less the same of
+    the responder.
     """
 
     at_ns: Ints
@@ -37,8 +38,8 @@ class Innovations(NamedTuple):
 def place(sound: PairEstimates, tracks: ClockTracks) -> tuple[ClockTracks, Mask]:
     """The tracks with a place to start from for every clock that sound pairs connect to a known one.
 
-    The best pair decides, so none may be torn; the mesh corrects it. Also tells which clocks have a place now, or a history. A pair is passed
-    over if no message could hold the place that it gives.
+    The best pair decides, so none may be torn; the mesh corrects it. Also tells which clocks have a place now, or a
+    history. A pair is passed over if no message could hold the place that it gives.
     """
     located = tracks.known.copy()
     as_of, offset, drift = tracks.as_of_ns.copy(), tracks.offset_ns.copy(), tracks.drift_ppb.copy()

@@ -1,8 +1,9 @@
 """The network effect: offsets of clocks that make every loop of the mesh close, with the smallest change to the pairs.
 
-Least squares of node offsets over the graph is the same as Huygens' correction over its independent loops, without enumerating any. It
-solves ``(B' W B) x = B' W d`` with the reference grounded, where B is the incidence matrix and W = 1/variance. It can only remove errors
-that do not look like clocks' offsets. An asymmetry that one node has towards all others is invisible to any method that looks at stamps.
+Least squares of node offsets over the graph is the same as Huygens' correction over its independent loops, without
+enumerating any. It solves ``(B' W B) x = B' W d`` with the reference grounded, where B is the incidence matrix and W =
+1/variance. It can only remove errors that do not look like clocks' offsets. An asymmetry that one node has towards all
+others is invisible to any method that looks at stamps.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _LOOK_BACK = 10
 """Steps whose gains together show how far off the values were before them."""
 
 _GRIP = 1e-13
-"""The weight, relative to a node's edges together, by which every node holds on to 0. It is far below what any real mesh shows. It keeps
-floats from setting a part of the mesh adrift, where that part's edges to the rest weigh nothing beside its own."""
+"""The weight, relative to a node's edges together, by which every node holds on to 0. It is far below what any real
+mesh shows. It keeps floats from setting a part of the mesh adrift, where that part's edges to the rest weigh nothing
+beside its own."""
 
 _MOST_STEPS = 1_000
 
@@ -57,7 +59,10 @@ _APART = 0.1
 """An edge with less of the weight of both its ends' heaviest ones joins two parts, and holds none together."""
 
 _PASSES = 6
-"""Passes of messages between neighbours, which count all edges up to six away. Farther ones add less than a per cent where a node has any choice."""
+"""Passes of messages between neighbours, which count all edges up to six away.
+
+Farther ones add less than a per cent where a node has any choice.
+"""
 
 _NORMAL_MEDIAN = 0.6745
 """Median of the absolute value of a standard normal variable."""
@@ -199,12 +204,12 @@ class _System:
     def _conjugate(self, weights: Floats, pull: Floats, near: Floats) -> Floats:
         """The solution by conjugate gradients, each value scaled by its own weight.
 
-        A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large it is (Saad,
-        Iterative Methods for Sparse Linear Systems, 2003, 9.2).
+        A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large
+        it is (Saad, Iterative Methods for Sparse Linear Systems, 2003, 9.2).
 
-        Each step tells by how much it lessens the error. Its norm bounds every value's error in that value's own deviations (Strakos
-        and Tichy, Electronic Transactions on Numerical Analysis 13, 2002). The residual would not do. Where light edges join two parts of
-        the mesh, a part that is far off leaves hardly any.
+        Each step tells by how much it lessens the error. Its norm bounds every value's error in that value's own
+        deviations (Strakos and Tichy, Electronic Transactions on Numerical Analysis 13, 2002). The residual would not
+        do. Where light edges join two parts of the mesh, a part that is far off leaves hardly any.
         """
         scale = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
         matrix = self.matrix(weights, scale)
@@ -244,8 +249,9 @@ class _System:
 def _variances(system: _System, edges: Edges, weights: Floats, ground: int) -> Floats:
     """The variance of each value: the diagonal of the inverse Laplacian, or of a large one nearly that.
 
-    Where parts of the mesh hang together by light edges, as leaves do by loaded spines, the nodes of a part are off together. What
-    they know of one another says nothing of that, so the parts' own variances are added: those of a mesh with a node for each part.
+    Where parts of the mesh hang together by light edges, as leaves do by loaded spines, the nodes of a part are off
+    together. What they know of one another says nothing of that, so the parts' own variances are added: those of a mesh
+    with a node for each part.
     """
     nodes = len(system.unknown)
     variance, some = np.zeros(nodes), np.flatnonzero(system.unknown)
@@ -299,9 +305,9 @@ def _parts(edges: Edges, weights: Floats, nodes: int) -> Ints:
 def _spread(edges: Edges, weights: Floats, nodes: int) -> Floats:
     """About the variance of each value against the mean of a large mesh.
 
-    Each node is held by its edges. An edge is worth its own weight and what holds its other end without it. This is belief propagation
-    (Weiss and Freeman, Neural Computation 13, 2001). It is exact on trees, and short by a few per cent where every node has several
-    neighbours.
+    Each node is held by its edges. An edge is worth its own weight and what holds its other end without it. This is
+    belief propagation (Weiss and Freeman, Neural Computation 13, 2001). It is exact on trees, and short by a few per
+    cent where every node has several neighbours.
     """
     start, end = np.concatenate((edges.start, edges.end)), np.concatenate((edges.end, edges.start))
     both = np.concatenate((weights, weights))

@@ -1,8 +1,9 @@
 """The noise of each clock's stamps, by what the nodes that probe it report of it.
 
-No message states a noise: a shard measures it in the stamps of each pair of clocks. But the node that reports a pair also says of which kind its stamps
-are, and the kind limits what may be measured. So no single reporter lowers the noise of a clock, neither of its own nor of a neighbour's. Nor does it
-make its pairs weigh more than those that others report of the same clocks let them.
+No message states a noise: a shard measures it in the stamps of each pair of clocks. But the node that reports a pair
+also says of which kind its stamps are, and the kind limits what may be measured. So no single reporter lowers the noise
+of a clock, neither of its own nor of a neighbour's. Nor does it make its pairs weigh more than those that others report
+of the same clocks let them.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ class StampNoise(NamedTuple):
     clocks: Floats
     """Of each clock: the second least of its reporters', or its only reporter's; inf: it has none."""
     pairs: Floats
-    """The least that each pair can have: the greater of its two clocks'. Where two nodes report a clock, their lesser one counts: nobody can say which
-    of them is wrong, and the other's pairs are not to pay for it."""
+    """The least that each pair can have: the greater of its two clocks'. Where two nodes report a clock, their lesser
+    one counts: nobody can say which of them is wrong, and the other's pairs are not to pay for it."""
 
 
 def stamp_noise(pairs: PairEstimates, clocks: int) -> StampNoise:
     """Returns the noise of all clocks and pairs.
 
-    A pair's noise is that of both ends, so that of all pairs of a clock the quietest is nearest to its own. The initiator reports a pair.
+    A pair's noise is that of both ends, so that of all pairs of a clock the quietest is nearest to its own. The
+    initiator reports a pair.
     """
     own = np.full(clocks, np.inf)
     np.minimum.at(own, pairs.initiator, pairs.noise_ns)

@@ -52,7 +52,10 @@ class WindowAssembly:
         """Batches that were left out, by shard: of unknown shards, of former holders, and of windows that are past."""
 
     def add(self, batch: FitBatch, arrived_ns: int) -> None:
-        """Takes in a batch. Of two windows of a shard the later one counts, and of two holders the one whose lease is newer."""
+        """Takes in a batch.
+
+        Of two windows of a shard the later one counts, and of two holders the one whose lease is newer.
+        """
         number = batch.term, batch.window
         known = self._waiting.get(batch.shard)
         latest = self._taken.get(batch.shard, (0, -1)) if known is None else known.number
@@ -80,7 +83,10 @@ class WindowAssembly:
         return all(shard in self._waiting and self._waiting[shard].complete for shard in self._awaited)
 
     def take(self, now_ns: int) -> list[Fits]:
-        """Takes what came since the last call. A shard that has not spoken is not waited for any more, until it speaks again."""
+        """Takes what came since the last call.
+
+        A shard that has not spoken is not waited for any more, until it speaks again.
+        """
         ready = {shard: window for shard, window in self._waiting.items() if window.complete}
         self._awaited = frozenset(ready)
         for shard, window in ready.items():

@@ -43,8 +43,9 @@ class WindowSolution(NamedTuple):
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
     """The clocks that were stepped within the window: the fewest that explain the pairs that fit no line.
 
-    Blames the clock with most of them, then the one with most of the rest, and so on. If only one of several
-    pairs of a clock is torn, its stamps are bad, and no clock was stepped. Of two clocks alone, the one that does not set the pace is blamed.
+    Blames the clock with most of them, then the one with most of the rest, and so on. If only one of several pairs of a
+    clock is torn, its stamps are bad, and no clock was stepped. Of two clocks alone, the one that does not set the pace
+    is blamed.
     """
     torn = np.zeros(clocks, dtype=bool)
     left = pairs.torn.copy()
@@ -107,7 +108,8 @@ def _ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) ->
 def _common_ns(at_ns: Ints) -> int:
     """The mean time of a window's pairs, but for those far from most.
 
-    The time of a pair is that of the clock that initiates it. If this one was set, or its host has booted, it may be years away.
+    The time of a pair is that of the clock that initiates it. If this one was set, or its host has booted, it may be
+    years away.
     """
     first_ns, half = int(at_ns[0]), len(at_ns) // 2
     since_ns = at_ns - first_ns
@@ -127,8 +129,8 @@ def _drifts(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int) -> tu
 def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
     """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
 
-    A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely one is further than the
-    gate, but a congested window could look like that.
+    A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely
+    one is further than the gate, but a congested window could look like that.
     """
     judged = weighing.reached & weighing.tracks.known
     judged[reference] = False
@@ -145,7 +147,8 @@ def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigma
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
     """Measurements that contradict their histories, with larger variances: they are good only for a place to start from.
 
-    A clock that did not run straight is not where the middle of the window has it. Nor does it go on at the window's rate.
+    A clock that did not run straight is not where the middle of the window has it. Nor does it go on at the window's
+    rate.
     """
     away = measured.offset**2
     return measured._replace(

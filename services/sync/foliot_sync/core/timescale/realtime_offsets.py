@@ -27,7 +27,10 @@ class RealtimeOffset(NamedTuple):
 
     node: HeardNode
     rate_ppb: float | None
-    """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too. A step of whole seconds is no rate."""
+    """By how much CLOCK_REALTIME has run faster than the clock since the node's last report, if it had UTC then, too.
+
+    A step of whole seconds is no rate.
+    """
     word: KernelWord
     """Its kernel's word on UTC."""
 

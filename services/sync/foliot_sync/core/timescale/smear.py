@@ -1,6 +1,7 @@
 """Tells UTC that is smeared, as where all hosts follow a source that hides a leap second so.
 
-UTC runs as steadily as the hosts' clocks do together, which nobody disciplines. A second that is spread over a day is 11.6 ppm.
+UTC runs as steadily as the hosts' clocks do together, which nobody disciplines. A second that is spread over a day is
+11.6 ppm.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Steers the common time: it follows the whole fleet, the rates of named clocks, UTC or TAI; slowly, and without a jump.
 
-From window to window the common time goes on as the median of the clocks has it, whatever the reference does. From there its rate is turned,
-by little in each second. So a node with the last window's state and one with this window's differ by some nanoseconds. Before any clock but
-the reference has been called synchronised, no two nodes can differ. So the common time begins where it should be.
+From window to window the common time goes on as the median of the clocks has it, whatever the reference does. From
+there its rate is turned, by little in each second. So a node with the last window's state and one with this window's
+differ by some nanoseconds. Before any clock but the reference has been called synchronised, no two nodes can differ. So
+the common time begins where it should be.
 """
 
 from __future__ import annotations
@@ -168,7 +169,10 @@ class Timescale:
         return self._expected.contradicted(self.realtime.word(name))
 
     def _begin(self, seen: Seen, now_ns: int) -> None:
-        """Sets rate and time at once. The rate is that of UTC, of the named clocks, or of the whole fleet. The time is UTC, TAI or the hosts' median."""
+        """Sets rate and time at once.
+
+        The rate is that of UTC, of the named clocks, or of the whole fleet. The time is UTC, TAI or the hosts' median.
+        """
         named = self._named(seen) & seen.measured
         having = self._having_utc(seen)
         rate_ppb = self.realtime.rate_ppb(seen, having, self.time_map) if self._has_utc else None

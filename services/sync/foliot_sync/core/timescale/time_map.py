@@ -1,7 +1,7 @@
 """Maps measured time to the published common time, by continuous pieces of lines.
 
-Clocks are measured against one of them, which sets the pace of the measured time. The common time is the measured time, steered alike for all
-clocks.
+Clocks are measured against one of them, which sets the pace of the measured time. The common time is the measured time,
+steered alike for all clocks.
 """
 
 from __future__ import annotations

@@ -118,7 +118,8 @@ def predict(tracks: ClockTracks, local_ns: Ints) -> ClockTracks:
 def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
     """Known tracks after a measurement at the time they are predicted to."""
     s00, s11 = tracks.p00 + measured.offset_variance, tracks.p11 + measured.drift_variance
-    # Without rounding it is no less than this, because the determinant of P is not below 0. Where all is certain, there is nothing to learn.
+    # Without rounding it is no less than this, because the determinant of P is not below 0. Where all is certain, there
+    # is nothing to learn.
     least = measured.offset_variance * s11 + tracks.p00 * measured.drift_variance
     determinant = np.maximum(np.maximum(s00 * s11 - tracks.p01**2, least), np.finfo(np.float64).tiny)
     # The gain is P S^-1, with S = P + R; R is diagonal, and the new covariance is the gain times R.
@@ -154,7 +155,8 @@ def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
 def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
     """The measurement with the variance that measurements of these clocks were seen to have.
 
-    Where the filter takes offsets and wander to be worse than they are, it has to take drifts to be so too. Else they would count for more than they tell.
+    Where the filter takes offsets and wander to be worse than they are, it has to take drifts to be so too. Else they
+    would count for more than they tell.
     """
     return measured._replace(
         offset_variance=tracks.factor * measured.offset_variance,

@@ -1,9 +1,10 @@
 """Tells how far a clock's measurements are noise, and how much its rate wanders, from how far they lie from straight lines.
 
-Of three measurements, the middle one lies beside the line through the outer two. Noise puts it as far beside a short line as a long one. A rate
-that wanders with density q puts it the further the longer the line is. For an integrated random walk, the variance is
-``q a² b² / (3 (a + b))``. Here a and b are the times from the middle one to the outer ones. So lines over two, four, eight and sixteen
-windows tell one from the other. The variances that the fits state are taken as they are, but for one factor for each clock.
+Of three measurements, the middle one lies beside the line through the outer two. Noise puts it as far beside a short
+line as a long one. A rate that wanders with density q puts it the further the longer the line is. For an integrated
+random walk, the variance is ``q a² b² / (3 (a + b))``. Here a and b are the times from the middle one to the outer
+ones. So lines over two, four, eight and sixteen windows tell one from the other. The variances that the fits state are
+taken as they are, but for one factor for each clock.
 
 A first guess is the prior, and the measurements are the likelihood, both on a grid of density and factor.
 """
@@ -33,11 +34,17 @@ _UNEVEN = 3.0
 _DENSITIES = 2 * np.geomspace(0.1, 400.0, 13) ** 2
 """The grid of densities, ppb² per second: from the best crystal in an oven to one in a draught."""
 _FACTORS = np.geomspace(1 / 16, 2.0, 6)
-"""The grid of factors on the variances that fits state. Fits know their points, but not how a machine's noise is spread."""
+"""The grid of factors on the variances that fits state.
+
+Fits know their points, but not how a machine's noise is spread.
+"""
 _VAGUE_DENSITY, _VAGUE_FACTOR = 3.0, 3.0
 """Prior deviations of the logarithms of density and factor: most clocks are within a factor of 20 either way."""
 _PATIENCE, _BELOW = 10.0, 1.5
-"""Lines after which a clock is expected to wander less than the first guess, and by how much less, as a logarithm. The first guess is a bound."""
+"""Lines after which a clock is expected to wander less than the first guess, and by how much less, as a logarithm.
+
+The first guess is a bound.
+"""
 
 
 class Heard(NamedTuple):
@@ -63,9 +70,12 @@ class NoiseAndWander(NamedTuple):
     """Factor on the variances that its fits state."""
 
     def cautious(self, guess: Floats) -> NoiseAndWander:
-        """The values for a filter, with no less noise than is stated. Wander grows by the same factor, so that the gains are the same.
+        """The values for a filter, with no less noise than is stated.
 
-        Errors that last, as of a floor that was never seen, show in no line. But this raises no clock's wander above the first guess.
+        Wander grows by the same factor, so that the gains are the same.
+
+        Errors that last, as of a floor that was never seen, show in no line. But this raises no clock's wander above
+        the first guess.
         """
         least = np.minimum(self.factor, 1.0)
         return NoiseAndWander(np.minimum(self.density / least, np.maximum(self.density, guess)), self.factor / least)

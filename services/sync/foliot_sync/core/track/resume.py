@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from foliot_sync.settings import SyncSettings
 
 _FRESH = 1.25
-"""Windows of age that are no missed windows. A measurement of the last window is one and a half to little more than two windows old when the
-next one is closed."""
+"""Windows of age that are no missed windows. A measurement of the last window is one and a half to little more than two
+windows old when the next one is closed."""
 _MOST = 1e9
 """A second, and as much in a second. A clock with a wider bound or growth was not in step, whatever its status."""
 
@@ -39,7 +39,10 @@ class FormerRun(NamedTuple):
     now_ns: int
     """The common time."""
     unheard: dict[str, int]
-    """Clocks whose hosts have not spoken yet, with their former CLOCK_REALTIME minus local time. The hosts may have booted since."""
+    """Clocks whose hosts have not spoken yet, with their former CLOCK_REALTIME minus local time.
+
+    The hosts may have booted since.
+    """
 
 
 def former_run(said: Mapping[str, ClockState], heard: Sequence[HeardNode], settings: SyncSettings) -> FormerRun | None:
