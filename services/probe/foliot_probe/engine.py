@@ -291,7 +291,10 @@ class Engine:
         np.add.at(self._sent, row[went], 1)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send the slots of one socket, and take out of `went` those that fail; after `_MOST_FAILURES`, all others too."""
+        """Send the slots of one socket, and take out of `went` those that fail.
+
+        After `_MOST_FAILURES`, all others too.
+        """
         opened = self._sockets[place]
         assert opened is not None
         failures = 0

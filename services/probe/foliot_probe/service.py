@@ -353,7 +353,10 @@ class Probe:
             await asyncio.sleep(_LOAD_S)
 
     async def _meter_flows(self) -> None:
-        """Tells what the kernel counts of the traffic by this node's service addresses. A thread asks: the kernel walks all of its connections."""
+        """Tells what the kernel counts of the traffic by this node's service addresses. A thread asks.
+
+        The kernel walks all of its connections.
+        """
         if not self._flow_s:
             return
         sockets = TcpSockets([nic.service_address for nic in self._own.nics])

@@ -91,7 +91,10 @@ class Wire:
 
 @pytest.fixture(scope="session")
 def stamping():
-    """The kernel stamps what comes: it begins to some time after a first socket has asked for that (net/core/dev.c, `netstamp_work`)."""
+    """The kernel stamps what comes.
+
+    It begins to some time after a first socket has asked for that (net/core/dev.c, `netstamp_work`).
+    """
     with udp_batch.open_socket("127.0.0.1", 0) as asking:
         give_up_s = time.monotonic() + PATIENCE_S
         while not _stamped(asking):

@@ -60,7 +60,10 @@ class Chronyd:
             self.process = subprocess.Popen([binary, "-x", *user, "-d", "-f", str(folder / "chrony.conf")], stderr=said)
 
     def samples(self) -> list[tuple[dt.datetime, float, float]]:
-        """When it looked, and what it found: the reference less the system clock, and less the system clock as it corrects it."""
+        """When it looked, and what it found.
+
+        The reference less the system clock, and less the system clock as it corrects it.
+        """
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         fields = [line.split() for line in lines]
         return [

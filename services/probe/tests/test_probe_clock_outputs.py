@@ -1,4 +1,7 @@
-"""The time that a probe shares with the other processes of its node: a real probe, a real bus, and a reader beside them."""
+"""The time that a probe shares with the other processes of its node.
+
+A real probe, a real bus, and a reader beside them.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,10 @@ def test_nothing_is_told_of_other_clocks(tmp_path, monkeypatch):
     [("free", 60, 0, 0), ("utc", 60, 5, 1), ("utc", -60, 6, 0), ("tai", 60, 5, 1)],
 )
 def test_a_daemon_is_given_utc(timescale, leap_in_s, behind_s, leap_s):
-    """Made of the common time where that follows UTC or TAI, with the leap second that is to come; else the common time as it is."""
+    """Made of the common time where that follows UTC or TAI, with the leap second that is to come.
+
+    Else the common time as it is.
+    """
     clock = HostClock("node0")
     state = said(timescale=timescale, utc_offset_s=5, leap_s=1)
     leap_at_ns = state.reference_ns(state.as_of_ns) + leap_in_s * 10**9

@@ -56,7 +56,10 @@ def test_pairs_do_not_reach_across_streams_and_order_does_not_matter():
 
 
 def test_the_tolerance_is_what_a_quiet_time_has_shown_and_is_forgotten_slowly():
-    """Under load, with three pairs of four queued, it is still that of the quiet; after hours of load it has grown, but not beyond all sense."""
+    """Under load, with three pairs of four queued, it is still that of the quiet.
+
+    After hours of load it has grown, but not beyond all sense.
+    """
     random, coded = np.random.default_rng(4), CodedPairs()
     usual = LEAST_TOLERANCE_NS["kernel"]
     sifted(pairs(random.integers(0, 60, 100)), coded)

@@ -68,7 +68,10 @@ def of(rate):
 
 
 def test_in_use_mesh_and_sweep_have_rates_of_their_own():
-    """Four streams to a neighbour, over both rails, as often as coded pairs are wanted; the rest is swept; a path in use keeps its rate."""
+    """Four streams to a neighbour, over both rails, as often as coded pairs are wanted; the rest is swept.
+
+    A path in use keeps its rate.
+    """
     wanted = Wanted(1)
     wanted.demand.set_in_use(frozenset({StreamKey("p0", "rail0", 0)}))
     now = wanted.rates()
@@ -80,7 +83,10 @@ def test_in_use_mesh_and_sweep_have_rates_of_their_own():
 
 
 def test_in_a_quiet_network_the_mesh_is_swept_with_coded_pairs():
-    """What is in use is probed as fast as ever, with a coded pair every fourth time as ever; no stream is probed less than the sweep has it."""
+    """What is in use is probed as fast as ever, with a coded pair every fourth time as ever.
+
+    No stream is probed less than the sweep has it.
+    """
     wanted = Wanted(1)
     wanted.demand.set_in_use(frozenset({StreamKey("p0", "rail0", 0)}))
     wanted.rates()
@@ -96,7 +102,10 @@ def test_in_a_quiet_network_the_mesh_is_swept_with_coded_pairs():
 
 
 def test_what_is_not_of_the_mesh_is_as_it_was():
-    """Of twenty peers ten or a few more are neighbours; a path in use to one that is none has its coded pairs as ever, and is not of the mesh."""
+    """Of twenty peers ten or a few more are neighbours.
+
+    A path in use to one that is none has its coded pairs as ever, and is not of the mesh.
+    """
     wanted = Wanted(20)
     wanted.demand.set_in_use(frozenset(key for key in wanted.table.rows if key.entropy == 0))
     now = wanted.rates()
@@ -140,7 +149,10 @@ def test_only_what_changes_is_said_and_neighbours_are_looked_for_once_a_second()
 
 @pytest.mark.net
 def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused(pair, monkeypatch):
-    """The other follows its pace up and down; a path that nobody calls in use is never silent, and one in use keeps its patience."""
+    """The other follows its pace up and down.
+
+    A path that nobody calls in use is never silent, and one in use keeps its patience.
+    """
     one_sided = {"a": frozenset({Pair("a", "b")}), "b": frozenset()}
     monkeypatch.setattr(demand, "neighbours", lambda own, *_: one_sided[own.name])
     for end in pair.ends:
@@ -174,7 +186,10 @@ def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused
 
 @pytest.mark.parametrize(("noise_ns", "pace_hz"), [(0.0, 3.125), (40.0, 25.0)])
 def test_the_pace_follows_the_noise_that_sync_has_measured(noise_ns, pace_hz, monkeypatch):
-    """Of least delays 60 ns apart over four streams, more tell more where stamps repeat to 40 ns; until sync has measured, they are taken for noise."""
+    """Of least delays 60 ns apart over four streams, more tell more where stamps repeat to 40 ns.
+
+    Until sync has measured, they are taken for noise.
+    """
     engine = Engine(node("a", 1), HostClock("a"), SETTINGS, 0)
     reporter = Reporter(engine, HostClock("a"), SETTINGS, 0)
     _, begun = engine.set_peer(node("b", 2))

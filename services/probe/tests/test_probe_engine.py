@@ -108,7 +108,10 @@ def report(reporter, pair):
 
 
 def test_a_smaller_device_of_its_own_is_no_hole(pair, wire):
-    """What is too large for it is not sent, others are, and from then on full size is what it carries, both ways; and what it did before when it is large again."""
+    """What is too large for it is not sent, others are, and from then on full size is what it carries, both ways.
+
+    And what it did before when it is large again.
+    """
     for _ in range(12):
         pair.tick()
     with wire.inside(wire.namespaces[0]):
@@ -166,7 +169,10 @@ def test_a_peer_that_takes_no_padded_probes_gets_none(pair, monkeypatch):
 
 
 def test_either_end_says_which_probe_was_the_last(pair):
-    """The sender of those that the kernel has handed back, the listener of those that it has read: the numbers are of the same probes."""
+    """The sender of those that the kernel has handed back, the listener of those that it has read.
+
+    The numbers are of the same probes.
+    """
     for _ in range(10):
         pair.tick()
     sender, listener = pair.ends
@@ -268,7 +274,10 @@ def test_what_waits_is_heard_before_anybody_is_judged(pair):
 
 
 def test_a_full_queue_excuses_the_peers(pair, wire, request):
-    """Where the listener lost packets itself, their absence says nothing: who was not heard through the same socket gets its full time again, and no more."""
+    """Where the listener lost packets itself, their absence says nothing.
+
+    Who was not heard through the same socket gets its full time again, and no more.
+    """
     listener, third = pair.ends[0], wire.record("c", "10.99.0.3")
     with wire.inside(wire.namespaces[1]):
         wire.ip("addr", "add", "10.99.0.3/24", "dev", "wire0")

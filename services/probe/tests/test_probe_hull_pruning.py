@@ -17,7 +17,10 @@ def within(least, most, clouds=1):
 
 
 def smallest(x, y, slope, k):
-    """The k smallest residuals of a line of this slope: all that a fit tolerating k points a side can see of a cloud."""
+    """The k smallest residuals of a line of this slope.
+
+    All that a fit tolerating k points a side can see of a cloud.
+    """
     return np.sort(y - slope * x)[:k]
 
 

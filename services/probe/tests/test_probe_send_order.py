@@ -17,7 +17,10 @@ NOBODY = np.zeros(0, np.intp)
 
 
 def sent(place, coded=NOBODY, full=NOBODY, *, ticks=1, seed=1):
-    """Row and turn of each probe as they leave in each of some ticks, where all of these rows are due; a padded one's turn is 2."""
+    """Row and turn of each probe as they leave in each of some ticks, where all of these rows are due.
+
+    A padded one's turn is 2.
+    """
     random, rows, places = np.random.default_rng(seed), len(place), int(place.max()) + 1
     probes = of_tick(np.arange(rows), np.asarray(coded, np.intp), np.asarray(full, np.intp), rows)
     turn = np.where(probes.padded, 2, probes.turn)

@@ -135,7 +135,10 @@ class CutBus:
 
 
 async def test_ports_are_told_again_when_the_bus_is_back(monkeypatch, free_port):
-    """A carrier that went while the bus was away is not left to the regular report; readers may come back later than the node."""
+    """A carrier that went while the bus was away is not left to the regular report.
+
+    Readers may come back later than the node.
+    """
     monkeypatch.setattr(service, "_COUNTERS_S", 3_600.0)
     bus = CutBus()
     settings = node_settings(0, free_port(socket.SOCK_DGRAM))
@@ -187,7 +190,10 @@ def closing(windows, step):
 
 @pytest.mark.parametrize("late_ticks", [0.0, 0.9], ids=["on time", "late"])
 def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypatch, free_port, windows, late_ticks):
-    """Else a link's message would wait until all was read, sent and told; and each step of closing a window has one of the loop's own."""
+    """Else a link's message would wait until all was read, sent and told.
+
+    And each step of closing a window has one of the loop's own.
+    """
     monkeypatch.setattr(service, "_LONG_S", 0.0)
     said = []
 
@@ -257,7 +263,10 @@ async def test_reports_leave_also_where_reading_takes_longer_than_a_tick(free_po
 
 
 async def test_reports_leave_while_the_hosts_load_is_read(free_port):
-    """The kernel takes long for it on a large host: the event loop does not wait for it, and the next report tells it."""
+    """The kernel takes long for it on a large host.
+
+    The event loop does not wait for it, and the next report tells it.
+    """
     bus, go_on, load = CutBus(), threading.Event(), HostLoad(span_ns=1, stolen=0.5, waiting=0.0)
     settings = node_settings(0, free_port(socket.SOCK_DGRAM))
     probe_settings = ProbeSettings(tick_ms=10, delay_interval_ms=20)
@@ -382,7 +391,10 @@ async def test_a_tick_that_fails_is_not_waited_for(monkeypatch, free_port):
 
 
 async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, bus, free_port, stamping, tmp_path):  # noqa: PLR0915 - one life of two processes
-    """Stamps, delays and ports arrive; with clocks known, delays have numbers; a stopped node's paths fall silent, then speak."""
+    """Stamps, delays and ports arrive; with clocks known, delays have numbers.
+
+    A stopped node's paths fall silent, then speak.
+    """
     port = free_port(socket.SOCK_DGRAM)
     settings = [node_settings(index, port) for index in range(2)]
     forth, back = "node0.rail0>node1.rail0#0", "node1.rail0>node0.rail0#0"

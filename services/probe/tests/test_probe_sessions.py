@@ -277,7 +277,10 @@ def test_a_late_probe_does_not_turn_the_count_back():
 
 @pytest.mark.parametrize("outage", [FULL_COUNTS // 2 + 1, FULL_COUNTS * 3 // 4, FULL_COUNTS - 10])
 def test_after_an_outage_the_next_lost_padded_probes_are_counted(outage):
-    """However many an outage lost: a link that passes only small packets from then on is not overlooked until the count has gone round."""
+    """However many an outage lost.
+
+    A link that passes only small packets from then on is not overlooked until the count has gone round.
+    """
     first, second = meet()
     for _ in range(outage):
         padded(first)

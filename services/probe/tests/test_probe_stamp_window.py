@@ -39,7 +39,10 @@ def closed(window, *how):
 
 
 def test_a_large_window_is_closed_in_steps_and_told_at_the_end():
-    """Sixty-four streams are more than a probe may spend between two ticks; what comes meanwhile is of the next window."""
+    """Sixty-four streams are more than a probe may spend between two ticks.
+
+    What comes meanwhile is of the next window.
+    """
     window = StampWindow(3)
     for row in range(64):
         window.add(probes(row, 20), probes(row, 20))
@@ -142,7 +145,10 @@ def test_batches_hold_whole_streams_and_no_more_rows_than_allowed():
 
 
 def test_where_the_slope_is_known_less_is_kept_and_it_is_said_what_for():
-    """Within the slopes that are said a fit sees everything that it tolerates; for any other the outermost points are there."""
+    """Within the slopes that are said a fit sees everything that it tolerates.
+
+    For any other the outermost points are there.
+    """
     known = SlopeRange(np.array([-1e-8]), np.array([1e-8]))
     parts = []
     for tilt in (known, SlopeRange.unknown(1)):

@@ -25,7 +25,8 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )  # fmt: skip
 
     window_s: Positive = 2.0
-    """Length of a window, as in Huygens: long enough for probes that met no queue, short enough for a clock to run straight."""
+    """Length of a window, as in Huygens: long enough for probes that met no queue, short enough for a clock to run
+    straight."""
     reference: str = ""
     """The clock that others are measured against; empty: the smallest name heard when sync starts. The choice does
     not change what the common time follows."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 BURST_SLOTS = 4096
 Part = tuple[int, int, tuple[int, int], "NDArray[np.float64]", "NDArray[np.float64]"]
-"""Of a batch: the number of a stream in it, direction, nodes, and the true times at which probes were sent and arrived."""
+"""Of a batch: the number of a stream in it, direction, nodes, and the true times at which probes were sent and
+arrived."""
 GRID_S = 0.02
 """Steps in which the clocks' rates wander."""
 
@@ -72,7 +73,8 @@ class Fleet:
         self.loads: dict[tuple[int, int], float] = {}
         """Of the queues from one node to another, where it is not `load`."""
         self.queued_ns: dict[tuple[int, int], float] = {}
-        """Mean wait in a queue from one node to another that is never empty: hardly a probe waits for less than a quarter of it."""
+        """Mean wait in a queue from one node to another that is never empty: hardly a probe waits for less than a
+        quarter of it."""
         self.jitter_ns: dict[int, float] = {}
         """Nodes whose stamps repeat badly: what either direction's are late by in the mean."""
         self.kinds: dict[int, str] = {}
@@ -105,7 +107,10 @@ class Fleet:
         return int(self.local_ns(node, np.array([true_s * SECOND]))[0])
 
     def realtime_ns(self, node: int, true_s: float) -> int:
-        """What a host takes for the time: what all did when the fleet started, gone on by its own clock, unless it has UTC."""
+        """What a host takes for the time.
+
+        What all did when the fleet started, gone on by its own clock, unless it has UTC.
+        """
         if node not in self.utc:
             return self.local_at(node, true_s) - self.boot_ns[node] + self.epoch_ns
         leapt_s = self.leap[1] if self.leap is not None and true_s >= self.leap[0] else 0
@@ -141,7 +146,10 @@ class Fleet:
         return waits.sum(axis=0) + burst + self.random.exponential(200, len(sent_ns))
 
     def draw_of(self, count: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Those at some places, in order or around the end, of so many draws between 0 and 1: the others are passed over, and not drawn."""
+        """Those at some places, in order or around the end, of so many draws between 0 and 1.
+
+        The others are passed over, and not drawn.
+        """
         first, last = int(places[0]), int(places[-1])
         if first > last:
             first, last = 0, count - 1

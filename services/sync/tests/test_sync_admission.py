@@ -80,7 +80,10 @@ def test_who_has_left_is_a_stranger(admission, fleet):
 
 
 def test_a_clock_is_known_as_long_as_a_record_names_it(admission):
-    """Its node's, or, of a NIC with a clock of its own, its NIC's; who has left is told once nobody names it any more."""
+    """Its node's, or, of a NIC with a clock of its own, its NIC's.
+
+    Who has left is told once nobody names it any more.
+    """
     census, record = ClockCensus({}), admission._nodes["node1"]
     census.learn("node1", record)
     nics = tuple(msgspec.structs.replace(nic, clock="node1/phc0") for nic in record.nics)

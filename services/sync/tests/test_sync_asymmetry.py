@@ -35,7 +35,10 @@ def quiet(start, settings, seed, **fleet):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_slow_way_out_of_a_node_is_invisible_and_corrected_when_known(start, seed):
-    """300 ns more out of node3 than into it puts its clock 150 ns off (mean of 20 windows); told of it, sync is right to some nanoseconds."""
+    """300 ns more out of node3 than into it puts its clock 150 ns off (mean of 20 windows).
+
+    Told of it, sync is right to some nanoseconds.
+    """
     told = SyncSettings(asymmetry_ns={f"node3.{rail}": 300.0 for rail in RAILS})
     errors = []
     for settings in (None, told):
@@ -50,7 +53,10 @@ def test_a_slow_way_out_of_a_node_is_invisible_and_corrected_when_known(start, s
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("told", "sign"), [("node1.{0}>node3.{0}", 1), ("node3.{0}>node1.{0}", -1)])
 def test_a_slow_direction_of_a_link_is_corrected_when_known(start, seed, told, sign):
-    """Between two nodes alone, 300 ns more one way is 150 ns of error (143 to 150), and 6 ns when it is known; either direction may be named, and all entropies are meant."""
+    """Between two nodes alone, 300 ns more one way is 150 ns of error (143 to 150), and 6 ns when it is known.
+
+    Either direction may be named, and all entropies are meant.
+    """
     known = SyncSettings(asymmetry_ns={told.format(rail): sign * 300.0 for rail in RAILS})
     errors = []
     for settings in (None, known):
@@ -64,7 +70,10 @@ def test_a_slow_direction_of_a_link_is_corrected_when_known(start, seed, told, s
 
 
 def test_a_wrong_correction_is_covered_by_the_hard_bound(start):
-    """Told of 100 us that are not there, sync is 50 us wrong: outside of what the stamps allow, and the hard bound says so."""
+    """Told of 100 us that are not there, sync is 50 us wrong.
+
+    Outside of what the stamps allow, and the hard bound says so.
+    """
     run = quiet(start, SyncSettings(asymmetry_ns={f"node3.{rail}": 100_000.0 for rail in RAILS}), 4)
     run.to(30)
     assert abs(error_ns(run, "node3")) == pytest.approx(50_000, rel=0.01)

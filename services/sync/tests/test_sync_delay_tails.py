@@ -29,7 +29,10 @@ def lifted(delays, noise_ns=NOISE_NS):
 
 @pytest.mark.parametrize(("shape", "mean_ns"), [(2.2, 1_800.0), (2.0, 40.0)])
 def test_where_no_probe_need_reach_the_floor_the_lowest_points_repeat_better(shape, mean_ns):
-    """On a slow machine by a tenth at least, on a quick one by a quarter: the difference of both directions, and nothing is biased."""
+    """On a slow machine by a tenth at least, on a quick one by a quarter.
+
+    The difference of both directions, and nothing is biased.
+    """
     random = np.random.default_rng(3)
     delays = random.gamma(shape, mean_ns / shape, (5 * WINDOWS, 2, 200)) + random.normal(0, 20.0, (5 * WINDOWS, 2, 200))
     least, stood = lifted(delays)
@@ -56,7 +59,10 @@ def test_a_queue_that_has_just_come_lifts_nothing():
 
 
 def test_few_points_are_no_trouble():
-    """The mean of the lowest points is known where there are enough of them; else the least counts, and nothing is learnt."""
+    """The mean of the lowest points is known where there are enough of them.
+
+    Else the least counts, and nothing is learnt.
+    """
     random = np.random.default_rng(6)
     delays = random.normal(0, 10.0, (WINDOWS, 2, 200))
     delays[-1, 0, 5:] = np.inf

@@ -70,7 +70,10 @@ def test_a_pair_that_makes_no_sense_is_left_out_and_the_others_are_told(fits):
 
 @pytest.mark.parametrize("slope_ppb", [9_000_000.0, -9_000_000.0])
 def test_what_no_clock_can_do_is_never_believed(slope_ppb):
-    """Each of two pairs may run at almost 1 %, and the far end of both then at almost 2: no message could say so, and it is no clock."""
+    """Each of two pairs may run at almost 1 %, and the far end of both then at almost 2.
+
+    No message could say so, and it is no clock.
+    """
     sync = Synchroniser(SyncSettings())
     for window in range(1, 8):
         rows = np.zeros(2, FitRow)

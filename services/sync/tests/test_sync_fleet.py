@@ -118,7 +118,10 @@ def test_some_dead_streams_cost_nothing(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_few_points_are_wide_but_honest(start, seed):
-    """With four probes a window and stream, bounds are wide at first (some 50 us after 8 s) and never wrong; after 40 s all clocks are in step to some microseconds, and say so."""
+    """With four probes a window and stream, bounds are wide at first (some 50 us after 8 s) and never wrong.
+
+    After 40 s all clocks are in step to some microseconds, and say so.
+    """
     run = start(seed=seed, rates=(2.0,), load=0.4)
     while run.now_s < 40:
         run.next()

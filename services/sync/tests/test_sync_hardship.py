@@ -19,7 +19,10 @@ def one_way_load(run, load):
 
 
 def hard_promises_kept(run):
-    """Checks that no clock is outside its hard bound, until the next states come; and that it is one, and not everything that can be."""
+    """Checks that no clock is outside its hard bound, until the next states come.
+
+    And that it is one, and not everything that can be.
+    """
     reference = run.states[run.sync.reference]
     for name, state in run.states.items():
         for age_s in (0.0, 1.0, 2.0):
@@ -45,7 +48,10 @@ def test_load_of_one_direction_at_sixty_per_cent(start, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_load_of_one_direction_at_eighty_per_cent(start, seed):
-    """Half of the errors are below 0.3 us; if it were not told which direction was late (step 5 of docs/clock.md), they would be 23 us."""
+    """Half of the errors are below 0.3 us.
+
+    If it were not told which direction was late (step 5 of docs/clock.md), they would be 23 us.
+    """
     run = start(seed=seed, load=0.0)
     one_way_load(run, 0.8)
     run.to(40)
@@ -59,7 +65,9 @@ def test_load_of_one_direction_at_eighty_per_cent(start, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_load_of_one_direction_at_ninety_per_cent(start, seed):
-    """Where hardly a probe of one direction meets no queue, that direction seems longer: half of the errors are above 19 to 28 us, where the statistical bound is 47 to 67.
+    """Where hardly a probe of one direction meets no queue, that direction seems longer.
+
+    Half of the errors are above 19 to 28 us, where the statistical bound is 47 to 67.
 
     In 8 windows of 20 a clock was outside of it: what never empties is an asymmetry. The hard bound holds always.
     """
@@ -82,7 +90,10 @@ def test_load_of_one_direction_at_ninety_per_cent(start, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
 def test_a_pair_without_a_clean_probe_is_outvoted(start, seed, both):
-    """Every probe between node0 and node1 waits, for 0.4 ms on average; by way of six others they are right to 0.3 us, and nothing is outside of a bound."""
+    """Every probe between node0 and node1 waits, for 0.4 ms on average.
+
+    By way of six others they are right to 0.3 us, and nothing is outside of a bound.
+    """
     run = start(seed=seed, load=0.3)
     run.fleet.queued_ns = {(0, 1): 400e3} | ({(1, 0): 400e3} if both else {})
     run.to(40)
@@ -113,7 +124,10 @@ def test_two_clocks_without_a_clean_probe_keep_what_they_promise(start, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_clocks_without_a_clean_probe_one_way_are_off_by_half_of_it(start, seed):
-    """A queue that is never empty in one direction alone is an asymmetry: 26 to 36 us off, outside of statistical bounds of 9 to 17; the hard ones, 100 to 126, hold."""
+    """A queue that is never empty in one direction alone is an asymmetry.
+
+    26 to 36 us off, outside of statistical bounds of 9 to 17; the hard ones, 100 to 126, hold.
+    """
     run = start(seed=seed, load=0.3, nodes=2)
     run.fleet.queued_ns = {(0, 1): 400e3}
     run.to(40)
@@ -150,7 +164,9 @@ def test_a_slew_over_part_of_a_window_is_seen_and_the_clock_found_again(start, s
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("by_s", [-3.0, 0.0, 3.0], ids=["stood still", "ran on", "jumped ahead"])
 def test_a_pause_of_three_seconds(start, seed, by_s):
-    """A virtual machine that says nothing for 3 s: it is in holdover, and its bound holds, if its clock ran on; if not, it is disrupted as soon as it is heard.
+    """A virtual machine that says nothing for 3 s: it is in holdover, and its bound holds, if its clock ran on.
+
+    If not, it is disrupted as soon as it is heard.
 
     Until then nobody can know, and what it was told last is wrong by 3 s. Two windows later it is right to 0.2 us.
     """
@@ -174,7 +190,10 @@ def test_a_pause_of_three_seconds(start, seed, by_s):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_a_start_bounds_narrow_and_are_always_true(start, seed):
-    """The median statistical bound falls window by window: some 174, 18, 4.5, 1.4 and 0.7 us; from the seventh on it is what it stays, some 0.5."""
+    """The median statistical bound falls window by window: some 174, 18, 4.5, 1.4 and 0.7 us.
+
+    From the seventh on it is what it stays, some 0.5.
+    """
     run = start(seed=seed, load=0.4)
     medians = []
     for _ in range(9):

@@ -86,7 +86,10 @@ def test_nothing_is_shared_where_there_is_nothing():
 
 
 def test_a_ratio_that_chance_makes_is_not_believed():
-    """Of five gaps each, one direction's mean is twice the other's now and then; ten times is no chance, and is believed but for a little."""
+    """Of five gaps each, one direction's mean is twice the other's now and then.
+
+    Ten times is no chance, and is believed but for a little.
+    """
     alike, apart = credible(np.array([100.0, 100.0, 3_000.0]), np.array([100.0, 180.0, 30.0]))
     assert alike[:2] == pytest.approx([100.0, np.sqrt(100.0 * 180.0)])
     assert apart[:2] == pytest.approx(alike[:2])

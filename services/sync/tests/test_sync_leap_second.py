@@ -1,4 +1,7 @@
-"""A leap second, on clocks whose truth is known: the common time has none, and what is published turns it into UTC on both sides."""
+"""A leap second, on clocks whose truth is known.
+
+The common time has none, and what is published turns it into UTC on both sides.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,10 @@ def test_the_free_time_of_a_fleet_tells_of_it_too():
 
 
 def test_a_host_that_smears_is_outvoted_and_named():
-    """The common time stays with the four others within 2 us; the fifth says nothing of a leap second, which contradicts the reference until it is due."""
+    """The common time stays with the four others within 2 us.
+
+    The fifth says nothing of a leap second, which contradicts the reference until it is due.
+    """
     clocks = LeapDay(["kernel"] * 4 + ["smears"], INSERTED, timescale="utc")
     clocks.run(50)
     assert [clocks.time_map.disagreement(name) for name in clocks.names] == ["none"] * 4 + ["leap"]
@@ -137,7 +143,10 @@ def test_a_host_that_smears_is_outvoted_and_named():
 
 
 def test_hosts_that_step_unannounced_move_nothing():
-    """The common time goes on within 2 us, and tells how far it is from UTC; after a minute the offset is one of which UTC can be made."""
+    """The common time goes on within 2 us, and tells how far it is from UTC.
+
+    After a minute the offset is one of which UTC can be made.
+    """
     clocks = LeapDay(["silent"] * 5, INSERTED, timescale="utc", until_midnight_s=61.5)
     clocks.run(40)
     assert clocks.published()["utc_offset_s"] == 0
@@ -202,7 +211,10 @@ def test_where_no_kernel_knows_tai_the_time_begins_at_utc():
 
 
 def test_all_hosts_smear_a_day():
-    """After half an hour in which UTC's rate was learnt, a second is spread over a day: the common time goes on within 0.3 ms, and says that it is alone."""
+    """After half an hour in which UTC's rate was learnt, a second is spread over a day.
+
+    The common time goes on within 0.3 ms, and says that it is alone.
+    """
     clocks = LeapDay(["silent"] * 3, INSERTED, timescale="utc", until_midnight_s=20_000)
     clocks.run(910)
     begins_s, plain = clocks.true_s, clocks.host
@@ -328,7 +340,10 @@ LATER = KernelWord(37, INSERTED, MIDNIGHT_NS + DAY_S * SECOND)
     ],
 )
 def test_what_a_kernel_contradicts(word, before, meanwhile, after):
-    """Whoever does not know contradicts nobody; and in the minute after a leap second some kernels have counted it in what they said last, and others not."""
+    """Whoever does not know contradicts nobody.
+
+    And in the minute after a leap second some kernels have counted it in what they said last, and others not.
+    """
     seconds = told(ANNOUNCED, -3_600)
     found = [seconds.expected(MIDNIGHT_NS + round(at_s * SECOND)).contradicted(word) for at_s in (-60, 30, 90)]
     assert found == [before, meanwhile, after]
@@ -358,7 +373,10 @@ def smeared_ns(rate_ppb, lasts_s):
 
 
 def test_smears_are_noticed():
-    """Of one that is even, less than a millisecond is followed; of those that begin slowly, 30 ms at most: a cosine, and a rate that rises for nine hours and then falls."""
+    """Of one that is even, less than a millisecond is followed; of those that begin slowly, 30 ms at most.
+
+    A cosine, and a rate that rises for nine hours and then falls.
+    """
     even, most = -SECOND / DAY_S, -2 * SECOND / 64_800
     assert smeared_ns(lambda _: even, DAY_S) < 1_000_000
     assert smeared_ns(lambda at_s: even * (1 - math.cos(2 * math.pi * at_s / DAY_S)), DAY_S) < 30_000_000

@@ -93,7 +93,10 @@ def regular(nodes, neighbours, random):
 
 
 def test_a_large_mesh_is_solved_as_a_small_one(monkeypatch):
-    """By steps instead of whole: values to a thousandth of their deviation, variances to some per cent, and the same pairs left out."""
+    """By steps instead of whole.
+
+    Values to a thousandth of their deviation, variances to some per cent, and the same pairs left out.
+    """
     random = np.random.default_rng(3)
     start, end = regular(250, 8, random)
     truth, sigma = random.normal(0, 1e5, 250), random.uniform(3, 300, len(start))
@@ -153,7 +156,10 @@ def leaves(count, each, near, far, random):
 @pytest.mark.parametrize("contrast", [1.0, 10.0, 100.0, 1e4])
 @pytest.mark.parametrize("near", [2, 4, 6])
 def test_leaves_whose_nodes_know_each_other_well_are_as_doubtful_as_what_joins_them(monkeypatch, contrast, near):
-    """Spines are loaded and leaves are not: all nodes of a leaf are off together, which none of the leaf's own pairs shows."""
+    """Spines are loaded and leaves are not.
+
+    All nodes of a leaf are off together, which none of the leaf's own pairs shows.
+    """
     random = np.random.default_rng(5)
     start, end, inside = leaves(16, 16, near, 6, random)
     sigma = np.where(inside, 10.0, 10.0 * contrast) * random.uniform(0.5, 2.0, len(start))

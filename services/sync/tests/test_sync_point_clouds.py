@@ -146,7 +146,10 @@ def test_floor_is_forgotten_after_a_minute():
 
 
 def test_noise_is_what_quiet_windows_have_shown():
-    """The quarter of windows whose lowest points lie most densely; not before there are some, and without those in which queues made the gaps."""
+    """The quarter of windows whose lowest points lie most densely.
+
+    Not before there are some, and without those in which queues made the gaps.
+    """
     floors = DelayFloors()
     row = floors.rows(["a"])
     for gap in (9.0, 400.0, 8.0):
@@ -161,7 +164,10 @@ def test_noise_is_what_quiet_windows_have_shown():
     ("seen", "pure", "noise"), [(8.0, 0, 8.0), (1.0, 0, 6.0), (90.0, 0, 40.0), (30.0, 30, 30.0), (np.nan, 0, 25.0)]
 )
 def test_noise_is_what_was_seen_within_what_stamps_of_a_kind_can_have(seen, pure, noise):
-    """Kernels' stamps repeat to between 6 and 40 ns, whether pairs are pure or not; and as usual where nothing was seen."""
+    """Kernels' stamps repeat to between 6 and 40 ns, whether pairs are pure or not.
+
+    And as usual where nothing was seen.
+    """
     told = batch(straight())
     streams = tuple(msgspec.structs.replace(stream, pure_forth=pure, pure_back=pure) for stream in told.streams)
     clouds = gather([msgspec.structs.replace(told, streams=streams)], numbers, 0.0125)
@@ -227,7 +233,10 @@ def test_intake_refuses_what_contradicts_itself():
 
 
 def test_clocks_that_are_made_up_are_left_out():
-    """Stamps an hour apart between two clocks fit no window, and numbers that far apart no equation; other pairs stay."""
+    """Stamps an hour apart between two clocks fit no window, and numbers that far apart no equation.
+
+    Other pairs stay.
+    """
     wild = [(1, 0, 1.0, 4_000_000_000_000), (1, 1, 1.0, 0)]
     clouds = gather([batch(straight() + straight(1) + wild, streams=2)], numbers, 0.0125)
     assert clouds is None

@@ -54,7 +54,10 @@ def test_nothing_heard_is_no_pair():
 
 
 def test_a_window_is_learnt_from_once_its_clocks_are_still_trusted(start):
-    """Floors of a window in which a clock was found to have been slewed are too low: its probes trust nothing then, and nothing is learnt."""
+    """Floors of a window in which a clock was found to have been slewed are too low.
+
+    Its probes trust nothing then, and nothing is learnt.
+    """
     run = start(seed=5, nodes=2, streams=2, load=0.0, seconds=60.0)
     run.to(20.0)
     trusted, fitter = dict(run.states), ShardFit(SyncSettings())

@@ -40,7 +40,10 @@ async def a_fleet(bus_settings, start):
 
 
 def went_on(before, after, steady=("node0", "node1", "node2", "node3")):
-    """That every clock's new word is the old one's, but for what a window corrects, and that none of those to be steady fell out of step."""
+    """That every clock's new word is the old one's.
+
+    But for what a window corrects, and that none of those to be steady fell out of step.
+    """
     assert {after[name].status for name in steady} == {"synchronised"}
     for name, state in after.items():
         local_ns = state.as_of_ns
@@ -64,7 +67,10 @@ async def test_shards_see_to_their_own_nodes_and_one_solves_them_all(bus_setting
 
 
 async def test_a_lost_shard_is_replaced(bus_settings, start):
-    """By whoever stands by for it, as soon as its lease has run out; clocks go on meanwhile by what others measure of them."""
+    """By whoever stands by for it, as soon as its lease has run out.
+
+    Clocks go on meanwhile by what others measure of them.
+    """
     async with (
         a_fleet(bus_settings, start) as (bus, fleet, heard, fits),
         syncing(bus_settings, FIRST),

@@ -145,7 +145,10 @@ def test_points_on_one_side_of_the_middle_bound_by_the_fastest_drift():
 
 
 def test_slope_uncertainty_is_what_noise_allows():
-    """Clouds that touch at both ends of two seconds lose 2 ns a ppb, so 100 ns of noise hide 50 ppb: 64 in doublings."""
+    """Clouds that touch at both ends of two seconds lose 2 ns a ppb, so 100 ns of noise hide 50 ppb.
+
+    64 in doublings.
+    """
     both = sides([(np.array([[-1.0, 1.0], [-1.0, 1.0]]), np.array([[10.0, 10.0], [-10.0, -10.0]]))])
     group = np.zeros(2, dtype=int)
     slope = separate(both, group, *limits(1))

@@ -1,4 +1,7 @@
-"""What the common time follows, how slowly it is steered there, and that it never jumps: on clocks whose truth is known."""
+"""What the common time follows, how slowly it is steered there, and that it never jumps.
+
+On clocks whose truth is known.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ def test_free_time_begins_at_the_median_of_what_hosts_take_for_the_time(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_trouble_with_the_reference_moves_nobody_elses_time(start, seed):
-    """The clock that the rest are measured against is set back by 5 ms: another takes its place, and what the others were told goes on to half a microsecond."""
+    """The clock that the rest are measured against is set back by 5 ms.
+
+    Another takes its place, and what the others were told goes on to half a microsecond.
+    """
     run = start(seed=seed, load=0.0, wander_ppb=0.5)
     run.fleet.step(0, 31.1, -5_000_000)
     run.to(31)
@@ -73,7 +79,10 @@ def test_trouble_with_the_reference_moves_nobody_elses_time(start, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_reference_leaves_and_time_goes_on(start, seed):
-    """Handed over in the absence of the first: no clock's time jumps by more than its own measurement moves it, and no rate by 30 ppm."""
+    """Handed over in the absence of the first.
+
+    No clock's time jumps by more than its own measurement moves it, and no rate by 30 ppm.
+    """
     run = start(seed=seed, load=0.0, wander_ppb=0.5)
     run.fleet.silent[0] = (30.0, 90.0)
     run.to(29)
@@ -103,7 +112,10 @@ def test_from_window_to_window_the_fleet_goes_on(start, seed, wander_ppb):
 
 
 def test_one_clock_that_joins_or_leaves_turns_the_rate_slowly():
-    """Of three that were alike one leaves and one that runs 40 ppm faster comes: the rate follows the median at 1 ppb a second."""
+    """Of three that were alike one leaves and one that runs 40 ppm faster comes.
+
+    The rate follows the median at 1 ppb a second.
+    """
     clocks = Steered((0.0, 0.0, 0.0, 40_000.0))
     clocks.synchronised[3] = False
     clocks.run(50)
@@ -121,7 +133,10 @@ def test_one_clock_that_joins_or_leaves_turns_the_rate_slowly():
 
 
 def test_the_rates_of_named_clocks_are_followed():
-    """Their mean from the start; one of four that runs off is left out, and with all of them away it goes on as it ran, and says so."""
+    """Their mean from the start.
+
+    One of four that runs off is left out, and with all of them away it goes on as it ran, and says so.
+    """
     clocks = Steered(
         (*RATES, 1_000.0, 1_004.0, 998.0, 90_000.0), timescale="nodes", references=("node5", "node6", "node7", "node8")
     )
@@ -152,7 +167,10 @@ def test_named_clocks_of_a_fleet_set_the_pace(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_fleet_with_utc_begins_at_utc_and_stays_there(start, seed):
-    """Off by less than 0.5 us from the second window on, as its nodes' CLOCK_REALTIME is read to 50 ns; and it says within what."""
+    """Off by less than 0.5 us from the second window on, as its nodes' CLOCK_REALTIME is read to 50 ns.
+
+    And it says within what.
+    """
     run = start(SyncSettings(timescale="utc"), seed=seed, load=0.0, wander_ppb=0.5)
     run.fleet.utc = dict.fromkeys((1, 3, 4, 6), (0.0, 10_000))
     run.to(5)
@@ -167,7 +185,10 @@ def test_a_fleet_with_utc_begins_at_utc_and_stays_there(start, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("off_ns", [1_000_000.0, -1_000_000.0])
 def test_utc_that_comes_later_is_reached_without_going_past_it(seed, off_ns):
-    """From 1 ms away at 200 ppb at most, in an hour and a half: monotonously, 0.1 us past it at most, and within 0.1 us for good."""
+    """From 1 ms away at 200 ppb at most, in an hour and a half.
+
+    Monotonously, 0.1 us past it at most, and within 0.1 us for good.
+    """
     clocks = Steered(np.array(RATES) / 100, seed, timescale="utc")
     clocks.run(10)
     sign = np.sign(off_ns)
@@ -205,7 +226,10 @@ def test_a_node_whose_utc_is_not_to_count_does_not():
 
 
 def test_without_utc_it_goes_on_at_the_last_rate():
-    """An hour later it is off by what the rate was wrong by, here less than 1 ppb; when UTC is back it is slewed there."""
+    """An hour later it is off by what the rate was wrong by, here less than 1 ppb.
+
+    When UTC is back it is slewed there.
+    """
     clocks = Steered(RATES, timescale="utc")
     clocks.utc = dict.fromkeys(range(5), (0.0, 2_000))
     clocks.run(100)

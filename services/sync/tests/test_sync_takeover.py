@@ -137,7 +137,10 @@ def test_a_wanted_reference_that_is_not_there_puts_nobody_out_of_step(start, sil
 
 
 def test_nothing_is_said_before_anybody_is_heard_who_was_known(start):
-    """In the first window other shards' nodes may have spoken alone, of which nothing is known when the bucket is lost: the time would begin anew."""
+    """In the first window other shards' nodes may have spoken alone, of which nothing is known when the bucket is lost.
+
+    The time would begin anew.
+    """
     run = start(seed=12, nodes=6, streams=4)
     before = run.to(CALM)
     run.sync = Synchroniser()
@@ -214,7 +217,10 @@ def test_after_a_boot_of_all_hosts_time_begins_anew(start):
 @pytest.mark.parametrize("timescale", ["free", "utc"])
 @pytest.mark.parametrize("leap_s", [1, -1])
 def test_the_reference_is_lost_across_a_leap_second(start, leap_s, timescale):
-    """Another takes its place while all hosts' clocks step: no clock's time moves, none is disrupted, and what is published of UTC stays."""
+    """Another takes its place while all hosts' clocks step.
+
+    No clock's time moves, none is disrupted, and what is published of UTC stays.
+    """
     run = start(SyncSettings(timescale=timescale), seed=9, load=0.0, wander_ppb=0.5, nodes=5)
     run.fleet.utc = dict.fromkeys(range(5), (0.0, 20_000))
     run.fleet.leap = (39.0, leap_s)
@@ -238,7 +244,10 @@ def test_the_reference_is_lost_across_a_leap_second(start, leap_s, timescale):
 
 @pytest.mark.parametrize("leap_s", [1, -1])
 def test_a_restart_of_sync_across_a_leap_second_goes_on_without_a_jump(start, leap_s):
-    """The hosts' clocks have stepped by a second since they were heard last, which is no boot; the offsets are told as before."""
+    """The hosts' clocks have stepped by a second since they were heard last, which is no boot.
+
+    The offsets are told as before.
+    """
     settings = SyncSettings(timescale="utc")
     run = start(settings, seed=10, load=0.0, wander_ppb=0.5, nodes=5)
     run.fleet.utc = dict.fromkeys(range(5), (-3_000.0, 20_000))

@@ -115,7 +115,10 @@ def test_silent_node_holds_over_with_a_growing_bound_and_is_then_void(start):
 
 
 def test_a_host_that_boots_while_it_is_held_over_concerns_nobody_else(start):
-    """Its local time begins anew, weeks away: all others stay in step, and it is never believed before its bounds hold again."""
+    """Its local time begins anew, weeks away.
+
+    All others stay in step, and it is never believed before its bounds hold again.
+    """
     run = start(seed=8, load=0.3, nodes=5, streams=4)
     run.fleet.silent[3] = (30.0, 40.1)
     run.to(36)
@@ -137,7 +140,10 @@ def test_a_host_that_boots_while_it_is_held_over_concerns_nobody_else(start):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_lost_reference_is_replaced_without_a_jump(start, seed):
-    """When the reference dies, the next by name takes over; at that moment no reading changes by a microsecond, and no rate by that of the heir."""
+    """When the reference dies, the next by name takes over.
+
+    At that moment no reading changes by a microsecond, and no rate by that of the heir.
+    """
     run = start(seed=seed, load=0.3)
     run.fleet.silent[0] = (30.0, 90.0)
     run.to(31)

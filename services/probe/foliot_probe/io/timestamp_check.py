@@ -46,7 +46,10 @@ class StampChecks:
         self._settled = False
 
     def sent_by_hand(self, place: int, went: NDArray[np.bool_]) -> bool:
-        """Note packets that were given to a socket, and which of them went; returns whether they need stamps from user space."""
+        """Note packets that were given to a socket, and which of them went.
+
+        Returns whether they need stamps from user space.
+        """
         if self._kinds[place][_LEFT] == KERNEL:
             return False
         # Only packets of the last tick have had the time to come back with their stamps.

@@ -309,7 +309,10 @@ class Outbox:
         self._names[: len(addresses)] = addresses
 
     def send(self, opened: socket.socket, first: int, stop: int) -> tuple[int, int]:
-        """Sends the slots from `first` up to `stop`; returns the first slot not sent, and the errno that ended it (0: none)."""
+        """Sends the slots from `first` up to `stop`.
+
+        Returns the first slot not sent, and the errno that ended it (0: none).
+        """
         while first < stop:
             sent = _sendmmsg(opened.fileno(), self._base + first * _Header.itemsize, stop - first, _DONT_WAIT)
             if sent <= 0:

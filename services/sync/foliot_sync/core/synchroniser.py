@@ -43,7 +43,8 @@ By chance, three in a thousand windows are.
 """
 
 _SET_NS = 10 * NANOSECONDS
-"""A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as `reassembly` has it)."""
+"""A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as
+`reassembly` has it)."""
 
 
 class Synchroniser:

@@ -106,7 +106,9 @@ def digest(row: Rows, delay_ns: Times, rows: int) -> dict[str, Times]:
 
 
 def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[str, Times]) -> NDArray[Any]:
-    """The rows (`DelayRow`) of these streams: of each, its outgoing path as source and its incoming path as destination.
+    """The rows (`DelayRow`) of these streams.
+
+    Of each, its outgoing path as source and its incoming path as destination.
 
     Stream i of `rows` gets the paths 2i and 2i + 1.
 

@@ -112,7 +112,10 @@ class Ring:
     def note(
         self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
     ) -> None:
-        """Note these probes' stamps in a column; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
+        """Note these probes' stamps in a column.
+
+        Repeated ones, stamps of 0 and those of forgotten probes change nothing.
+        """
         cell = row * DEPTH + (sequence & (DEPTH - 1))
         new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
         cell = cell[new]
@@ -270,7 +273,10 @@ class Sessions:
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
     def hear(self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64], full: NDArray[np.bool_]) -> None:
-        """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none); `full` of them are padded."""
+        """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none).
+
+        `full` of them are padded.
+        """
         known = self._peer_session[row] == probes["session"]
         if not known.all():
             known = self._meet(row, probes, known)
@@ -322,7 +328,10 @@ class Sessions:
         return highest
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Probes since the last call, per row: those that the heard sequence numbers prove to have been sent, and those heard."""
+        """Probes since the last call, per row.
+
+        Those that the heard sequence numbers prove to have been sent, and those heard.
+        """
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))

@@ -46,7 +46,10 @@ class SilenceWatch:
     def hear(
         self, row: Rows, heard_ns: NDArray[np.int64], interval_us: NDArray[np.int64], in_use: NDArray[np.bool_]
     ) -> Rows:
-        """Note probes in order of arrival, with the intervals that they promise and whether the path is in use; returns the rows that speak again."""
+        """Note probes in order of arrival, with the intervals that they promise and whether the path is in use.
+
+        Returns the rows that speak again.
+        """
         patience_ns = interval_us.astype(np.int64) * (1_000 * _INTERVALS) + _GRACE_NS
         self._patience_ns[row] = patience_ns
         self._deadline_ns[row] = np.where(in_use, heard_ns + patience_ns, _NEVER)
@@ -57,7 +60,10 @@ class SilenceWatch:
         return again
 
     def excuse(self, now_ns: int, row: Rows | None = None) -> None:
-        """The listener itself was away, or lost packets: judge these rows (or all) as if they had been heard just now."""
+        """The listener itself was away, or lost packets.
+
+        Judge these rows (or all) as if they had been heard just now.
+        """
         rows: Rows | slice = slice(None) if row is None else row
         later = np.maximum(self._deadline_ns[rows], now_ns + self._patience_ns[rows])
         self._deadline_ns[rows] = np.where(self._deadline_ns[rows] == _NEVER, _NEVER, later)

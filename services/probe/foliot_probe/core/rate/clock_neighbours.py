@@ -37,7 +37,8 @@ one. In that simulation, errors with one were 1.6 times as large."""
 _BYTES = 8
 _STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST = 31
-"""The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of a sum of two names changes about half of the weight's."""
+"""The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of a sum of two names changes about half
+of the weight's."""
 
 
 class Pair(NamedTuple):
@@ -48,7 +49,10 @@ class Pair(NamedTuple):
 
 
 def neighbours(own: Node, peers: Iterable[Node]) -> frozenset[Pair]:
-    """The pairs that a node takes with the peers that it talks to: `NEIGHBOURS` for each of its clocks, if there are so many, or more."""
+    """The pairs that a node takes with the peers that it talks to.
+
+    `NEIGHBOURS` for each of its clocks, if there are so many, or more.
+    """
     nodes = (own, *peers)
     clocks = sorted({nic.clock for node in nodes for nic in node.nics})
     number = {clock: place for place, clock in enumerate(clocks)}
@@ -101,7 +105,10 @@ def _weights(clocks: Iterable[str]) -> Weights:
 
 
 def _joined(nodes: Sequence[Node], number: Mapping[str, int]) -> NDArray[np.bool_]:
-    """Selects the pairs of clocks with streams between them: clocks of NICs on one rail, of nodes that talk to each other."""
+    """Selects the pairs of clocks with streams between them.
+
+    Clocks of NICs on one rail, of nodes that talk to each other.
+    """
     place = {node.name: index for index, node in enumerate(nodes)}
     names = np.zeros((len(nodes), len(nodes)), np.bool_)
     for index, node in enumerate(nodes):

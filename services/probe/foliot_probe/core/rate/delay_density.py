@@ -46,7 +46,10 @@ class DelayDensity(NamedTuple):
 
 
 def repeatable_ns(own: References, peers: References, usual_ns: Floats) -> Floats:
-    """Returns how far apart each row's least delays lie by the noise of its stamps alone: as sync has measured the noisier end, or as is usual."""
+    """Returns how far apart each row's least delays lie by the noise of its stamps alone.
+
+    As sync has measured the noisier end, or as is usual.
+    """
     measured = np.maximum(own.noise_ns, peers.noise_ns)
     return np.where(measured > 0, measured, usual_ns)
 

@@ -1,4 +1,7 @@
-"""The wanted rate of each stream: fast for paths in use and backups, as accuracy needs in the mesh, and slow for all others."""
+"""The wanted rate of each stream.
+
+Fast for paths in use and backups, as accuracy needs in the mesh, and slow for all others.
+"""
 
 from __future__ import annotations
 

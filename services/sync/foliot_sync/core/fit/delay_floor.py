@@ -45,7 +45,8 @@ class Known(NamedTuple):
     floor_ns: Floats
     """The half-width of the best of the latest windows, this one included."""
     doubt_ns: Floats
-    """The expected distance of that from the true floor, by how densely that window's points lay, or how well the best windows agree."""
+    """The expected distance of that from the true floor, by how densely that window's points lay, or how well the best
+    windows agree."""
 
 
 class DelayFloors:

@@ -1,4 +1,6 @@
-"""The lower tail of each direction's delays: how the lowest points usually lie above the least one, and what that tells of it.
+"""The lower tail of each direction's delays.
+
+How the lowest points usually lie above the least one, and what that tells of it.
 
 The least of a window's delays is one sample. Where many probes come near the floor and none has to reach it, the mean
 of the lowest points repeats better. So it is where stamps are noisy, and on slow machines. But the mean lies higher,
@@ -32,7 +34,8 @@ _PRIOR = 10.0
 _FAR = 3.0
 """Deviations by which a window's mean counts at most."""
 _NOISY, _QUEUED = 6.0, 12.0
-"""Mean height, in the stamps' noise, up to which it counts in full, and from which on not at all: queues have made it."""
+"""Mean height, in the stamps' noise, up to which it counts in full, and from which on not at all: queues have made
+it."""
 
 
 class TailShapes(NamedTuple):
@@ -53,7 +56,10 @@ class TailShapes(NamedTuple):
 
 
 class DelayTails:
-    """What the latest windows of each stream have shown: means, variances and covariances, in which older windows count less."""
+    """What the latest windows of each stream have shown.
+
+    Means, variances and covariances, in which older windows count less.
+    """
 
     def __init__(self) -> None:
         self._windows, self._width, self._width_variance, self._apart = np.zeros((4, 0))

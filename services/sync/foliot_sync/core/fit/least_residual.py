@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 _MOST_LEFT_OUT = 2
-"""Points below the line that are not believed: of 100 stamps of a NIC, one or two are wrong by up to a hundred nanoseconds."""
+"""Points below the line that are not believed: of 100 stamps of a NIC, one or two are wrong by up to a hundred
+nanoseconds."""
 _WRONG = 40.0
 """No stamp is wrong by more than so many times the usual noise. A queue makes a wider gap."""
 _NEXT = 5

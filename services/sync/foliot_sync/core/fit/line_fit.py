@@ -32,7 +32,8 @@ _VAGUE = 100.0
 searches among all lines. If by less, the clouds tell by how much to turn it."""
 
 _UNSEEN = 0.25
-"""A line that is turned by less than this share of the stamps' noise at the window's ends touches its clouds where it did."""
+"""A line that is turned by less than this share of the stamps' noise at the window's ends touches its clouds where it
+did."""
 
 _FEW = 4
 """Fewer points in half a window say nothing of how far above the floor the least of them is."""
@@ -151,7 +152,10 @@ def _slopes(clouds: PointClouds) -> tuple[Floats, Floats]:
 
 
 def torn(clouds: PointClouds, lines: LineFits, stray_ns: float) -> Mask:
-    """Selects the pairs whose clouds have no straight line between them: most of their streams leave no room for one."""
+    """Selects the pairs whose clouds have no straight line between them.
+
+    Most of their streams leave no room for one.
+    """
     found, searched = np.zeros(len(clouds.initiator), dtype=bool), lines.searched
     if searched.any():
         some = clouds.of(searched)

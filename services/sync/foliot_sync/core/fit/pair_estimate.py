@@ -124,7 +124,9 @@ def _lateness(
     noise_ns: Floats,
     usual: Floats,
 ) -> tuple[Floats, Floats]:
-    """The expected error of each stream's offset, and the variance that remains: one direction was later than the other.
+    """The expected error of each stream's offset, and the variance that remains.
+
+    One direction was later than the other.
 
     Parameters:
         late: per side, the expected distance of its least delay from the floor, by its own points; at least the noise.

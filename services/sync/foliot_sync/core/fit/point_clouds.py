@@ -60,7 +60,10 @@ class PointClouds(NamedTuple):
     most_noise_ns: Floats
 
     def with_noise(self, noise_ns: Floats) -> PointClouds:
-        """The clouds with the noise that each stream's windows have shown, in the mean of a pair's streams; nan: they have not."""
+        """The clouds with the noise that each stream's windows have shown, in the mean of a pair's streams.
+
+        nan: they have not.
+        """
         known = np.isfinite(noise_ns)
         count = np.bincount(self.pair, weights=known, minlength=len(self.noise_ns))
         total = np.bincount(self.pair, weights=np.where(known, noise_ns, 0.0), minlength=len(self.noise_ns))
@@ -68,7 +71,10 @@ class PointClouds(NamedTuple):
         return self._replace(noise_ns=np.where(count > 0, seen, self.noise_ns))
 
     def residuals(self, slope: Floats) -> Floats:
-        """The heights of each side's points above a line through the origin, one slope per pair; inf where there is none."""
+        """The heights of each side's points above a line through the origin, one slope per pair.
+
+        Inf where there is none.
+        """
         residuals: Floats = self.sides.y - np.repeat(slope[self.pair], 2)[:, None] * self.sides.x
         return residuals
 

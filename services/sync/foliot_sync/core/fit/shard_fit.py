@@ -68,7 +68,8 @@ class ShardFit:
         self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
         self._last: tuple[Ints, Mask, Widths, TailShapes] | None = None
-        """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their widths, not yet learnt."""
+        """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their
+        widths, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes in a batch for the next `close`: see `Reassembly.add`."""
@@ -124,7 +125,10 @@ class ShardFit:
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
 
     def _learn(self, trusted: Ints) -> None:
-        """Remembers the last window's widths, but not those of clocks that turned out to have been stepped or slewed in it. These are wrong."""
+        """Remembers the last window's widths.
+
+        But not those of clocks that turned out to have been stepped or slewed in it. These are wrong.
+        """
         if self._last is not None:
             rows, before, widths, shapes = self._last
             sure = np.isin(rows, trusted) | ~before

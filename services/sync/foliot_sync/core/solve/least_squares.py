@@ -276,7 +276,9 @@ def _variances(system: _System, edges: Edges, weights: Floats, ground: int) -> F
 
 
 def _whole_parts(matrix: csr_array, part: Ints, rigid: Floats) -> Callable[[Floats], Floats]:
-    """The moves of whole parts that meet a residual: the steps of gradients alone would find these last, and seem to have arrived before.
+    """The moves of whole parts that meet a residual.
+
+    The steps of gradients alone would find these last, and seem to have arrived before.
 
     Parameters:
         part: the part of each node.

@@ -145,7 +145,9 @@ def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigma
 
 
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
-    """Measurements that contradict their histories, with larger variances: they are good only for a place to start from.
+    """Measurements that contradict their histories, with larger variances.
+
+    They are good only for a place to start from.
 
     A clock that did not run straight is not where the middle of the window has it. Nor does it go on at the window's
     rate.

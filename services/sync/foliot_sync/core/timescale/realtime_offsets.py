@@ -125,7 +125,10 @@ class RealtimeOffsets:
         return OffUtc(fraction.value, fraction.error, None if whole is None else whole.value)
 
     def rate_ppb(self, seen: Seen, numbers: list[int], time_map: TimeMap) -> float | None:
-        """The gain of CLOCK_REALTIME on the common time, in ppb, by the median of these clocks' hosts; None: unknown."""
+        """The gain of CLOCK_REALTIME on the common time, in ppb, by the median of these clocks' hosts.
+
+        None: unknown.
+        """
         rates = [
             wall.rate_ppb - time_map.drift_ppb(float(seen.tracks.drift_ppb[number]))
             for number, wall in self._of(seen, numbers)

@@ -1,4 +1,6 @@
-"""Steers the common time: it follows the whole fleet, the rates of named clocks, UTC or TAI; slowly, and without a jump.
+"""Steers the common time: it follows the whole fleet, the rates of named clocks, UTC or TAI.
+
+Slowly, and without a jump.
 
 From window to window the common time goes on as the median of the clocks has it, whatever the reference does. From
 there its rate is turned, by little in each second. So a node with the last window's state and one with this window's
@@ -56,7 +58,8 @@ class Timescale:
         self.seconds = UtcSeconds()
         self.smear = SmearWatch()
         self.off_ns: float | None = None
-        """UTC minus the common time, but for whole seconds, as measured in the last window; None: it was not measured."""
+        """UTC minus the common time, but for whole seconds, as measured in the last window; None: it was not
+        measured."""
         self.utc_error_ns = -1
         """How far the common time may be from UTC."""
         self.utc_offset_error_ns = -1
@@ -67,7 +70,8 @@ class Timescale:
         self._has_utc = settings.timescale in {"utc", "tai"}
         self._phase = UtcPhase()
         self._turned_ppb = 0.0
-        """The sum of all turns, in ppb: by how much the common time runs faster than the clocks together would have it."""
+        """The sum of all turns, in ppb: by how much the common time runs faster than the clocks together would have
+        it."""
         self._former_run: dict[str, ClockState] = {}
         self._told: PriorStates | None = None
         self._windows = 0
@@ -110,7 +114,9 @@ class Timescale:
         self.realtime.forget_whom()
 
     def _go_on(self, seen: Seen, told: PriorStates, which: Mask, now_ns: int, *, turning: bool = True) -> bool:
-        """Takes the common time from the median of the last states of clocks that are measured now; says whether there are any.
+        """Takes the common time from the median of the last states of clocks that are measured now.
+
+        Says whether there are any.
 
         So the error of one clock, be it the reference, moves no other clock's time.
         """
@@ -218,13 +224,19 @@ class Timescale:
         return calmly * self._least_motion_ppb(seen, named)
 
     def _least_motion_ppb(self, seen: Seen, which: Mask) -> float:
-        """By how much faster (ppb) the common time would run if it corrected these clocks as little as possible; 0 where there is but one."""
+        """By how much faster (ppb) the common time would run if it corrected these clocks as little as possible.
+
+        0 where there is but one.
+        """
         if which.sum() < 2:
             return 0.0
         return -float(np.median(self.time_map.drift_ppb(seen.tracks.drift_ppb[which])))
 
     def _mean_ppb(self, seen: Seen, which: Mask) -> float:
-        """By how much faster (ppb) it would run as these clocks do on average, without those far from the rest; 0 where there is none."""
+        """By how much faster (ppb) it would run as these clocks do on average, without those far from the rest.
+
+        0 where there is none.
+        """
         if not which.any():
             return 0.0
         drifts = self.time_map.drift_ppb(seen.tracks.drift_ppb[which])

@@ -29,7 +29,9 @@ class Agreed(NamedTuple):
 
 
 def agree(values: Floats, errors: Floats) -> Agreed | None:
-    """The value that more than half agree on within their errors (Marzullo's point), by its weighted median; None: there is none.
+    """The value that more than half agree on within their errors (Marzullo's point), by its weighted median.
+
+    None: there is none.
 
     A wrong value is outvoted, however small its error is said to be.
     """

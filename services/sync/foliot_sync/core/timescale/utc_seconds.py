@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 _MOST_S = FAR_NS // NANOSECONDS
 _MOST_TAI_S = 100_000
 _DAY_NS = 86_400 * NANOSECONDS
-"""A leap second is announced on its own day, and told of for another, so that times before it can still be turned into UTC."""
+"""A leap second is announced on its own day, and told of for another, so that times before it can still be turned into
+UTC."""
 _CLOSE_NS = NANOSECONDS
 """So close to a leap second it is not withdrawn any more: a kernel that has passed it announces none either."""
 _SURE_S = 60.0
 """The time after which another offset counts: it takes some windows until all hosts have spoken."""
 _LATE_S = 3_600.0
-"""The same after a leap second that was announced: a daemon sets a clock when it next asks for the time, after 34 minutes at most (NTP's longest poll, 2^11 s)."""
+"""The same after a leap second that was announced: a daemon sets a clock when it next asks for the time, after 34
+minutes at most (NTP's longest poll, 2^11 s)."""
 
 
 class KernelWord(NamedTuple):
@@ -57,7 +59,10 @@ def _tai(offset_s: int) -> int:
 
 
 class Expected(NamedTuple):
-    """The words of kernels that contradict nothing: of two kinds, while some have passed a leap second and others have not."""
+    """The words of kernels that contradict nothing.
+
+    Of two kinds, while some have passed a leap second and others have not.
+    """
 
     tai_offsets_s: tuple[int, ...]
     leaps: tuple[tuple[int, int], ...]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 _OVERSTATED = 3.0
-"""By how much fits overstate the variance of drifts: two to seven times in simulations, with stamps of NICs and of kernels."""
+"""By how much fits overstate the variance of drifts: two to seven times in simulations, with stamps of NICs and of
+kernels."""
 
 
 class ClockTracks(NamedTuple):
@@ -43,13 +44,15 @@ class ClockTracks(NamedTuple):
     windows: Ints
     """Windows that agreed in a row; 0: the entry is no more than a place to start from."""
     density: Floats
-    """Density of the wander of the clock's rate against the reference's, ppb² per second, as its windows have shown it."""
+    """Density of the wander of the clock's rate against the reference's, ppb² per second, as its windows have shown
+    it."""
     guess: Floats
     """The density that was assumed before they had."""
     factor: Floats
     """Factor on the variances that measurements of the clock state, as its windows have shown it; at least 1."""
     caution: Floats
-    """By how much density and offsets' variances are greater than windows have shown, so that no less noise counts than fits state; at least 1."""
+    """By how much density and offsets' variances are greater than windows have shown, so that no less noise counts than
+    fits state; at least 1."""
     heard: Heard
     """The last measurements, and what they have said of noise and wander."""
 
@@ -178,7 +181,10 @@ def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
 
 
 def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTracks:
-    """The tracks with no less wander of these clocks than clocks may have at first: how steady they were tells nothing any more."""
+    """The tracks with no less wander of these clocks than clocks may have at first.
+
+    How steady they were tells nothing any more.
+    """
     if not which.any():
         return tracks
     anew = take(tracks, which).anew()

@@ -24,9 +24,11 @@ LAGS = np.array([1, 2, 4, 8])
 """Measurements between the middle one and the outer ones."""
 KEPT = 2 * int(LAGS[-1]) + 1
 _REMEMBERED = 0.97
-"""The share of what a clock's lines have said that is left at the next measurement: a memory of about a minute of windows."""
+"""The share of what a clock's lines have said that is left at the next measurement: a memory of about a minute of
+windows."""
 _STRAIGHT = 9.0
-"""The most that a squared distance counts, over its variance: three deviations, so that one bad window does not count as many."""
+"""The most that a squared distance counts, over its variance: three deviations, so that one bad window does not count
+as many."""
 _LEAST_VARIANCE = 1e-3
 """Least variance that counts, in ns²: a reference states as little of itself."""
 _UNEVEN = 3.0

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class StatisticalBound(NamedTuple):
-    """The statistical bound of every clock as of its track, and its growth (`ClockState`); inf and 0 where nothing is known.
+    """The statistical bound of every clock as of its track, and its growth (`ClockState`).
+
+    Inf and 0 where nothing is known.
 
     At every age it is `sigmas` deviations of the extrapolated offset. The offset's own deviation and the rate's, times
     the age, add up as if both erred the same way. A random walk of the rate adds t sqrt(t / 3) times its density's root
