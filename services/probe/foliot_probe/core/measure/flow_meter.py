@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ class FlowMeter:
 
 
 def _names(node: Node) -> dict[int, str]:
-    return {int.from_bytes(socket.inet_aton(nic.service_address), "big"): nic.name for nic in node.nics}
+    return {int(IPv4Address(nic.service_address)): nic.name for nic in node.nics}
 
 
 def _growth(before: NDArray[Any], now: NDArray[Any]) -> NDArray[np.int64]:
