@@ -22,13 +22,14 @@ from foliot_lab.scenario.topology import (
     Port,
     Router,
 )
-from foliot_schemas.inventory import OVERLAY_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from foliot_lab.scenario.topology import Route
 
+VXLAN_PORT = 4789
+"""The port of RFC 7348. Foliot's overlay sends to it, and so does every packet whose way is asked."""
 _DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
 
@@ -129,7 +130,7 @@ class Fabric:
                 settle_neighbours(port.device)
 
     def spine(
-        self, source: str, destination: str, rail: str, source_port: int, destination_port: int = OVERLAY_PORT
+        self, source: str, destination: str, rail: str, source_port: int, destination_port: int = VXLAN_PORT
     ) -> str | None:
         """The spine that carries UDP of these ports between two NICs, as the leaf's kernel says; None: same leaf.
 

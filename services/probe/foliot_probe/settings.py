@@ -33,8 +33,8 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     At a lower rate, it would be known too late which of them are healthy enough to move traffic to.
     """
     mesh_least_hz: Rate = 3.125
-    """Coded pairs a second on each stream of the mesh in a quiet network. In simulations they are as good as 25. With
-    half as many, the next layer of points is missing."""
+    """Coded pairs a second on each stream of the mesh in a quiet network. In simulations errors are twice those at 25.
+    With half as many, the next layer of points is missing."""
     mesh_most_hz: Rate = 25.0
     """The highest rate of coded pairs, for a loaded network and until a clock has settled. Where one probe in a hundred
     meets no queue, a window of 50 pairs still holds one or two."""
