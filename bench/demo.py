@@ -44,6 +44,11 @@ class Row(msgspec.Struct, kw_only=True):
     events_false: int | None = None
     commands_false: int | None = None
     idle_cpu: float | None = None
+    clocks_p99_ns: float | None = None
+    """True error of the clocks' values used now. None also where too few windows were judged."""
+    within_bound: float | None = None
+    """Share of these values that lie within their statistical bound."""
+    within_hard_bound: float | None = None
 
 
 def row_of(run: int, report: dict[str, Any] | None, said: str = "") -> Row:
@@ -55,7 +60,7 @@ def row_of(run: int, report: dict[str, Any] | None, said: str = "") -> Row:
     """
     if report is None:
         return Row(run=run, verdict="none", reasons=tuple(said.strip().splitlines()[-1:]))
-    verdict, unexplained = report["verdict"], report["unexplained"]
+    verdict, unexplained, clocks = report["verdict"], report["unexplained"], report["clocks"]
     return Row(
         run=run, hosts=report["scenario"]["fabric"]["hosts"], verdict="right" if verdict["right"] else "wrong",
         reasons=tuple(
@@ -63,6 +68,8 @@ def row_of(run: int, report: dict[str, Any] | None, said: str = "") -> Row:
         ),
         events_false=unexplained["events"], commands_false=unexplained["commands"],
         idle_cpu=round(report["machine"]["idle_cpu"], 3),
+        clocks_p99_ns=clocks["true_error_ns"]["p99"], within_bound=clocks["within_bound"],
+        within_hard_bound=clocks["within_hard_bound"],
     )  # fmt: skip
 
 
@@ -105,7 +112,8 @@ def _hogged(*, hog: bool) -> Iterator[None]:
 
 
 def _line(row: Row) -> str:
-    cells = (row.run, row.hosts, row.verdict, row.events_false, row.commands_false, row.idle_cpu)
+    p99_ns = None if row.clocks_p99_ns is None else round(row.clocks_p99_ns)
+    cells = (row.run, row.hosts, row.verdict, row.events_false, row.commands_false, row.idle_cpu, p99_ns)
     return "".join(f"{'-' if cell is None else cell:>10}" for cell in cells) + "".join(
         f"\n    {reason}" for reason in row.reasons
     )
@@ -135,7 +143,9 @@ def main() -> int:
             if arguments.hosts is None and not place.can_carry(demo(min(SIZES)), arguments.speed):
                 return place.CANNOT
             document = Document("demo", arguments)
-            print("".join(f"{name:>10}" for name in ("run", "hosts", "verdict", "events", "commands", "idle")))
+            print(
+                "".join(f"{name:>10}" for name in ("run", "hosts", "verdict", "events", "commands", "idle", "p99 ns"))
+            )
             for row in runs(arguments):
                 rows.append(row)
                 print(_line(row), flush=True)

@@ -19,6 +19,7 @@ REPORT = {
     },
     "unexplained": {"events": 2, "commands": 1},
     "machine": {"idle_cpu": 0.12345},
+    "clocks": {"true_error_ns": {"p50": 80.0, "p99": 410.5}, "within_bound": 1.0, "within_hard_bound": 1.0},
     "scenario": {"fabric": {"hosts": 8}},
 }
 STAND_IN = f"""
@@ -31,7 +32,7 @@ print("it was too busy")
 """
 WRONG = Row(
     run=1, hosts=8, verdict="wrong", reasons=("2 events that no fault explains",), events_false=2, commands_false=1,
-    idle_cpu=0.123,
+    idle_cpu=0.123, clocks_p99_ns=410.5, within_bound=1.0, within_hard_bound=1.0,
 )  # fmt: skip
 
 
