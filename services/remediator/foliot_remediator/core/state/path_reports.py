@@ -32,8 +32,8 @@ machine's lateness."""
 _LOSSES_NS = 60_000_000_000
 """Lost probes are counted over one to two of these: at the slow sweep's rate, the detector judges by 40 s."""
 _AGAIN_NS = 1_000_000_000
-"""A probe that is heard so much later was sent later, also where its sender counts anew from below. Two dates of one moment
-never differ by so much."""
+"""A probe that is heard so much later was sent later, also where its sender counts anew from below. Two dates of one
+moment never differ by so much."""
 _ROOM = 1_024
 _FOREIGN = -1
 
