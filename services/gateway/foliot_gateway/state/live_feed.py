@@ -67,7 +67,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     bus: bool
     """The bus answers."""
     past: bool
-    """The past before the gateway's start has been read."""
+    """What happened before the gateway started has been read."""
     heard_ms: int | None
     """How long ago any probe was last heard of; None: never."""
 
