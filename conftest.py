@@ -1,4 +1,4 @@
-"""What tests of several packages need: real NATS servers, with credentials and without, and the spans made."""
+"""Fixtures for tests of several packages: real NATS servers, with credentials and without, and the spans made."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ hypothesis.settings.load_profile("untimed")
 _LAB = "lab"
 """The group of tests that start a lab."""
 _NICE = 5
-"""Of what runs beside a lab: each of its services weighs three times as much as a test that computes meanwhile
-(sched(7), weights 1024 and 335), and deadlines of tests that wait for a server still hold."""
+"""Of tests beside a lab. Each of its services weighs three times as much as a test that computes meanwhile (sched(7),
+weights 1024 and 335). Deadlines of tests that wait for a server still hold."""
 
 
 @functools.cache
@@ -79,7 +79,7 @@ def pytest_sessionstart() -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Where several processes share the tests, groups are shared out, labs first.
 
-    Not by marks and ``--dist=loadgroup``: that reads a field that pytest 9.2 has no more, and then shares out tests one
+    Not by marks and ``--dist=loadgroup``: that reads a field that pytest 9.2 has no more. Then it shares out tests one
     by one, without a word (pytest-xdist 3.8, its issue 1386).
     """
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where it is used

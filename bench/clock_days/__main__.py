@@ -1,9 +1,9 @@
 """A bench of three days of clocks: 129,600 windows in virtual time, through all of sync, in a world of known truth.
 
 Oscillators warm and cool by day and night. Hosts sleep, start again and have their clocks set. Links go and return,
-loads come and go, a node's stamps are worse than it says, a leap second passes, and the leader of sync changes. All of
-that is drawn from the seed. The stamps are made, filtered and pruned as in `bench.clock_sim`. They go through a shard's
-fits and the leader, with the messages of the bus between them as bytes.
+loads come and go, and a node's stamps are worse than it says. A leap second passes, and the leader of sync changes. All
+of that is drawn from the seed. The stamps are made, filtered and pruned as in `bench.clock_sim`. They go through a
+shard's fits and the leader, with the messages of the bus between them as bytes.
 
 Each value that a host believes is held against the truth at four moments of each window. The file is written anew after
 each hour, so that a run that is ended early leaves what it has found.

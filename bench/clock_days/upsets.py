@@ -41,7 +41,7 @@ class Upset(msgspec.Struct, frozen=True, kw_only=True):
     host: int = -1
     """-1: of no host."""
     size: float = 0.0
-    """ns of a step, ppb of a fan's step, s of a date that is set, windows that a change of leaders takes, ns of noise
+    """ns of a step; ppb of a fan's step; s of a date that is set. Windows that a change of leaders takes; ns of noise
     that is not told of."""
     promised_s: float | None = 0.0
     """The longest time without a valid state of any clock that runs, by docs/clock.md; None: it promises nothing."""

@@ -34,7 +34,7 @@ MIDNIGHT_NS = 1_700_006_400 * SECOND_NS
 TAI_S = 37
 """TAI minus UTC before the leap second."""
 _DAY_PPB = (100.0, 500.0)
-"""Amplitude of a clock's rate by day and night: a quartz changes by 50 to 100 ppb a kelvin, and a data hall by some
+"""Amplitude of a clock's rate by day and night. A quartz changes by 50 to 100 ppb a kelvin, and a data hall by some
 kelvin."""
 _AFTERNOON_S = 7_200.0
 """By up to so much, hosts are warmest before or after the others."""
@@ -48,8 +48,8 @@ _WITHOUT_UTC_S = 40.0
 """The time after a boot in which a host's daemon does not know UTC."""
 _AWAKE_OFF_NS = 0.3 * SECOND_NS
 _AWAKE_WRONG_S = 30.0
-"""A host that wakes takes the time from its hardware clock, wrong by so much, and its kernel goes on for a while as if
-it had UTC."""
+"""A host that wakes takes the time from its hardware clock, wrong by so much. Its kernel goes on for a while as if it
+had UTC."""
 _UPTIME_NS = 15 * SECOND_NS
 """Local time of a host that has booted, as its probe starts."""
 _UNREAD_S = 2.5 * WINDOW_S

@@ -1,6 +1,6 @@
 """Foliot's clock on recorded stamps, beside a minimum filter and a model of chrony's filter on the same stamps.
 
-Anybody can record the stamps of two machines, or of two sockets of one, and see how well the clock does there, or send
+Anybody can record the stamps of two machines, or of two sockets of one. They see how well the clock does there, or send
 the file. See `recording` for what a file has. Status 2 and a sentence where a recording cannot be judged.
 
     make bench NAME=clock-replay FILE="RECORDING ..." ARGS="--json FILE"

@@ -3,8 +3,8 @@
 Stamps are NICs' and kernels', quick and slow, with queues of heavy tails and processors that sleep.
 
 Kernels' stamps may be in coarse ticks, bursts may come together (incast), and a NIC may be longer one way.
-Queues are exact: bursts arrive by chance, each is served at the link's rate, and a probe waits for what stands there
-when it comes (Lindley, 1952).
+Queues are exact: bursts arrive by chance, and each is served at the link's rate. A probe waits for the queue that it
+finds (Lindley, 1952).
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ _SETTLED = {"pairs_hz": 3.125}
 """The pace of a stream of a quiet network (`mesh_least_hz` of the probe). Those of the other regimes are of
 several loaded streams."""
 _ARM_TICK, _HYPER_V_TICK = {"resolution_ns": 40}, {"resolution_ns": 100}
-"""Of a counter of 25 MHz, as Arm's generic timer may have (1 to 50 MHz, by Arm's guide), and of Hyper-V's reference
-time (its functional specification)."""
+"""Of a counter of 25 MHz, as Arm's generic timer may have (1 to 50 MHz, by Arm's guide). Of Hyper-V's reference time
+(its functional specification)."""
 _STEADY = Crystal(wander_ppb=0.1, swing_ppb=0.0)
 REGIMES = tuple(
     msgspec.convert({**base, "name": name, **more}, Regime)
@@ -164,7 +164,7 @@ def simulate(regime: Regime, seconds: float, seed: int) -> Recording:
 
 
 def _courses(clocks: Oscillators, seconds: float) -> list[Callable[[Times], Times]]:
-    """What each clock shows at true times."""
+    """The local time of each clock at true times."""
     at_ns = np.arange(0, int((seconds + 8) * SECOND_NS), _STEP_NS, dtype=np.int64)
     gained: list[list[Times]] = [[], []]
     for part in np.array_split(at_ns, len(at_ns) // 20 + 1):
@@ -235,7 +235,7 @@ def _stamped(regime: Regime, at_ns: Times, end: _End, random: np.random.Generato
 
 
 def _waits(load: Load, at_ns: Times, seconds: float, random: np.random.Generator) -> Floats:
-    """What probes that come at these times wait for."""
+    """The waiting times of probes that come at these times."""
     if not load.share:
         return np.zeros(len(at_ns))
     mean_ns = load.burst_kb * 8_000 / load.gbps

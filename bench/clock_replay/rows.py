@@ -1,4 +1,4 @@
-"""What is reported of a replay: the error of each tool in each window, and what they come to."""
+"""The report of a replay: the error of each tool in each window, and their summaries."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FOLIOT = Variant().name
 
 
 class Tool(Protocol):
-    """Whatever makes an offset of windows of stamps."""
+    """A tool that makes an offset of windows of stamps."""
 
     def window(self, window: Window) -> Said:
-        """What it says after a window."""
+        """Its words after a window."""
         ...
 
 
@@ -134,7 +134,7 @@ def _rows(recording: Recording, tool: str, window: Window, said: Said, window_ns
 
 
 def summaries(recording: Recording, rows: Sequence[Row]) -> list[Summary]:
-    """What the rows of a recording come to."""
+    """The summaries of a recording's rows."""
     found: list[Summary] = []
     for tool, of in dict.fromkeys((row.tool, row.of) for row in rows):
         mine = [row for row in rows if (row.tool, row.of) == (tool, of)]

@@ -1,4 +1,4 @@
-"""What a tool says after a window, and the tools that Foliot is held against on the same stamps."""
+"""A tool's words after a window, and the tools that Foliot is held against on the same stamps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Said(NamedTuple):
-    """What a tool says of the offset, b's clock less a's, until it speaks again."""
+    """A tool's claim about the offset, b's clock less a's, until it speaks again."""
 
     claim: Callable[[int], tuple[float, float | None] | None]
     """The offset at a time by a's clock, with a bound where there is one; None: nothing that anybody may believe."""
@@ -70,7 +70,7 @@ class GuidedMinimumFilter:
         return Said(lambda later_ns: (offset + rate * (later_ns - at_ns), None))
 
     def _rate(self) -> float:
-        """What the offset gains in a nanosecond."""
+        """The gain of the offset in a nanosecond."""
         at_ns, offset = (np.array(each) for each in zip(*self._found, strict=True))
         run_ns = at_ns - at_ns.mean()
         return float((run_ns * (offset - offset[0])).sum() / max((run_ns**2).sum(), 1.0))
@@ -93,7 +93,7 @@ class ChronyModel:
     """A model of chrony's client in its best known configuration (`xleave filter 16 maxdelayquant 0.1`), not chrony.
 
     An exchange is a probe and the next one back. Of those whose round trip is among the least tenth, the median of each
-    sixteen is a sample. A line through up to 64 samples, weighed by their round trips, is the offset; the oldest
+    sixteen is a sample. A line through up to 64 samples, weighed by their round trips, is the offset. The oldest
     samples go until the residuals' signs change as often as by chance.
 
     Parameters:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What a policy made of one seed's traffic.
+    """The result of a policy for one seed's traffic.
 
     Attributes:
         entropies: ways of each flow; 0: over every spine.

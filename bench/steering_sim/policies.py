@@ -1,6 +1,6 @@
 """Who moves which flow, and what he knows: Foliot's plan, and the policies of others as their papers have them.
 
-All begin with what the hash has made. Policies of hosts act in rounds, and each host for itself: a flow below 95 % of
+All begin with what the hash has made. Policies of hosts act in rounds, and each host for itself. A flow below 95 % of
 what it would get alone moves with a probability of 0.3, so that not all move at once.
 
 Sources: M. Qureshi and others, "PLB: congestion signals are simple and effective for network load balancing", SIGCOMM

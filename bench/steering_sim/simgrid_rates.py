@@ -1,4 +1,4 @@
-"""What SimGrid says each flow gets: an independent solver, to hold `fair_shares` against on small cases.
+"""The share of each flow by SimGrid: an independent solver, to hold `fair_shares` against on small cases.
 
 It is a process of its own, because SimGrid has one engine for each. It reads a case from stdin and writes the rates to
 stdout. Needs Debian's ``python3-simgrid``, installed or unpacked into ``run/simgrid`` with the libraries it needs.

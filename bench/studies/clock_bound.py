@@ -1,9 +1,9 @@
 """The least error that the clock can have in each regime of kernels' stamps: a bound for any use of the same stamps.
 
 It belongs to the best linear estimator that knows what no estimator is told: how delays are spread, and how restless
-the clocks are. In a window, that one weighs the ten lowest points of each direction, as many as a probe keeps, by their
-true covariances (Gauss and Markov; Lloyd, Biometrika 39, 1952). Over windows, it is the Gaussian process that the
-simulated clocks are. It has no bias. A minimum filter has the same stamps, and its share of error is left.
+the clocks are. In a window, that one takes the ten lowest points of each direction, as many as a probe keeps. It weighs
+them by their true covariances (Gauss and Markov; Lloyd, Biometrika 39, 1952). Over windows, it is the Gaussian process
+that the simulated clocks are. It has no bias. A minimum filter has the same stamps, and its share of error is left.
 
     make bench NAME=clock-bound ARGS="--json FILE"
 """

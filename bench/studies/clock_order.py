@@ -3,8 +3,8 @@
 The first packet of a tick takes longer, and two nodes may send in unlike orders.
 
 Two nodes on one clock send in ticks (`foliot_lab.simulate.clocks.ticks`), and their stamps are replayed as recorded ones
-are. Before and after: sockets in the order of their numbers or from any one on, and the slower probe of each pure pair,
-as for stamps of NICs, or all probes.
+are. Before: sockets in the order of their numbers, and the slower probe of each pure pair, as for stamps of NICs.
+After: sockets from any one on, and all probes.
 
     make bench NAME=clock-order ARGS="--json FILE"
 """

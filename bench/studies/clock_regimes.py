@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 _WINDOW_NS = 2_000_000_000
 _NEVER_WORSE, _WHERE_ANYTHING_QUEUES, _BOUND_TIMES = 1.1, 0.5, 4.0
-"""Goals: the most that the error may be as a share of a minimum filter's, everywhere and under load, and the bound as a
+"""Goals: the most that the error may be as a share of a minimum filter's, everywhere and under load. The bound as a
 multiple of the p99."""
 
 
 def _as_seen(first: Floats, second: Floats, _usual: Floats) -> tuple[Floats, Floats]:
-    """What a few gaps say of the two directions is believed."""
+    """A few gaps are enough to tell the two directions apart."""
     return first, second
 
 
@@ -104,7 +104,7 @@ class Cell(msgspec.Struct, kw_only=True):
 
 
 def cells(regime: str, rows: Sequence[Row]) -> list[Cell]:
-    """What each tool comes to."""
+    """The summary of each tool."""
     found: list[Cell] = []
     for tool, of in dict.fromkeys((row.tool, row.of) for row in rows):
         mine = [row for row in rows if (row.tool, row.of) == (tool, of)]

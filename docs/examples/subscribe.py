@@ -24,7 +24,7 @@ TOOL = "example-tool"
 """Names your durable consumer. Use a name of your own: whoever shares it shares the messages."""
 SEEN = 10_000
 FORBIDDEN: list[str] = []
-"""What the bus did not permit: what was asked then is never answered."""
+"""Answers of the bus that it does not permit a thing. A request that it refuses so is never answered."""
 
 
 class Event(msgspec.Struct, tag="event.v1"):
@@ -40,7 +40,7 @@ class Event(msgspec.Struct, tag="event.v1"):
 
 
 class Outcome(msgspec.Struct, tag="outcome.v1"):
-    """What a node did."""
+    """The report of a node about a command, or of a move of its own."""
 
     id: str
     node: str
@@ -108,7 +108,7 @@ class Listener:
 
 
 async def catch_up(jetstream, stream: str, subject: str, take) -> None:
-    """What is kept since this tool was last here, and from then on everything, as sure as can be."""
+    """All messages kept since this tool was last here, and from then on everything, as sure as can be."""
     config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW, ack_wait=30)
     durable = f"{TOOL}-{stream.lower()}"
     consumer = None
@@ -136,7 +136,7 @@ def reason(error: Exception) -> str:
 
 
 async def trouble(error: Exception) -> None:
-    """What nats-py tells in passing: a server that is away, a subject that is forbidden."""
+    """Errors that nats-py tells in passing: a server that is away, a subject that is forbidden."""
     if "permissions violation" in str(error).lower():
         FORBIDDEN.append(str(error))
     print("the bus:", reason(error), file=sys.stderr, flush=True)

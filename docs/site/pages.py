@@ -2,8 +2,8 @@
 
     python docs/site/pages.py run/docs
 
-The documents stay as GitHub shows them. Here their links get the places that the pages have in the site, and files
-outside of `docs/` that a document links to are laid beside the pages.
+The documents stay as GitHub shows them. Here their links get the places that the pages have in the site. Files outside
+of `docs/` that a document links to are laid beside the pages.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ def _operation(operation: Schema) -> list[str]:
 
 
 def _comments(file: Any) -> dict[tuple[int, ...], str]:
-    """What the source of a file says, by the path of what it is about (descriptor.proto, SourceCodeInfo)."""
+    """The comments of a file's source, by the path of the thing that each is about (SourceCodeInfo)."""
     return {tuple(each.path): docstrings.markdown(each.leading_comments) for each in file.source_code_info.location}
 
 

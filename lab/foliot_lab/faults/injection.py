@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _ON_TIME_S = 0.1
-"""The greatest lateness of a busy machine's event loop. What is later has stood still."""
+"""The greatest lateness of a busy machine's event loop. A later one has stood still."""
 
 
 class Edge(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ the recovery. The recovery ends `RECOVERY_NS` after the healing. The witness may
 route later. The recovery then ends `SETTLE_NS` after that: the return belongs to the fault, however long trust takes. A
 fault that is not healed lasts to the end of the run.
 
-The end of a trouble belongs to the fault that explained its beginning, however late it comes: a detector that has to
+The end of a trouble belongs to the fault that explained its beginning, however late it comes. A detector that has to
 see thousands of packets before it says `sound` takes longer than any recovery of the traffic.
 
 Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.

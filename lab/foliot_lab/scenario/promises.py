@@ -39,7 +39,7 @@ PROMISES: dict[FaultClass, Promise] = {
         source="docs/performance.md, road, p99: 18 to 46 ms, by the bus and armed; ten times that where others have the"
         " processors. Gap: TCP sends again 0.2, 0.6 and 1.4 s after what was lost; the second of these that comes"
         " after the move."
-        " Back: the demo takes 0.1 to 0.4 s beyond the probation.",
+        " Back: docs/performance.md, failover: 3.0 to 3.6 s after the healing, with a probation of 3 s.",
     ),
     "silent": Promise(
         found_ms=1_000.0,

@@ -126,7 +126,7 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     down_s: _Seconds | None = None
     up_s: _Seconds | None = None
     share: _Share | None = None
-    """Loss: share of the packets. Cpu: share of each processor that the host's processes may use."""
+    """Loss: share of the packets. Cpu: share of each processor that the hog takes."""
     mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
     """Rate: the part of link_mbps that is left, in both directions."""
     bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None

@@ -185,7 +185,7 @@ def _words(reading: Reading, *, colour: bool) -> str:
 
 
 def _utc_lines(state: ClockState, at_ns: int) -> list[str]:
-    """What is known of UTC and TAI at this common time."""
+    """The lines about UTC and TAI at this common time."""
     lines = []
     if state.utc_offset_error_ns >= 0:
         date, within = _date(state.utc_ns(at_ns)), duration(state.utc_offset_error_ns)

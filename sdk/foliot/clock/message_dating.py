@@ -17,8 +17,8 @@ _SET_BACK_NS = 20_000_000
 once."""
 _SET_BACK_WORDS = 3
 _APART_NS = 80_000_000
-"""So many messages in a row must show it, and so far apart, because some may have been overtaken. What has waited comes
-at once, and between two reports of 100 ms."""
+"""So many messages in a row must show it, and so far apart, because some may have been overtaken. Messages that
+waited come at once, and between two reports of 100 ms."""
 _AHEAD_NS = 250_000_000
 """A synchronised clock is ahead of the listener's by less."""
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _TRIES = 12
 """Of a reading. Caches are cold for the first few."""
 _SLOWER = 16
-"""A try counts that took longer than the quickest by at most this part of it. Whatever disturbed the others makes their
-middles wrong."""
+"""A try counts that took longer than the quickest by at most this part of it. The others were disturbed, which makes
+their middles wrong."""
 _KEPT = 16
 """Readings kept. Each but the last is at least `_APART_NS` after the one before. So they reach back over the ticks of
 40 ms that stamps wait for."""

@@ -50,7 +50,7 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keyring:
-    """Makes and revokes credentials. What signs, lists or revokes raises `KeyringError` where there are no keys.
+    """Makes and revokes credentials. Methods that sign, list or revoke raise `KeyringError` where there are no keys.
 
     Parameters:
         folder: the keys' folder; `secret/` in it stays where keys are made.
@@ -263,7 +263,7 @@ _TLS = (("cert", "server.pem"), ("key", "server-key.pem"))
 def _write(path: Path, text: str, mode: int) -> None:
     """Replaces a file at once.
 
-    Whatever the umask, it is never readable by more than `mode` says, and in the end by no less.
+    With any umask, it is never readable by more than `mode` says, and in the end by no less.
     """
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)

@@ -80,7 +80,7 @@ class PathMap:
         self._news |= dict.fromkeys(self._tracer.take_changed())
 
     def batches(self, now_ns: int, at_ns: int) -> Iterator[HopBatch]:
-        """What is to be told now.
+        """The batches to publish now.
 
         Parameters:
             now_ns: monotonic.

@@ -292,7 +292,7 @@ class Probe:
             self._is_closing = True
         if self._is_closing and "closing" not in self._rests:
             # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed. A
-            # step that is late stays due: where every tick is late by half of one, a step of this tick would always
+            # step that is late stays due. Where every tick is late by half of one, a step of this tick would always
             # take its place.
             self._rests["closing"] = self._loop.call_later(self._tick_s / 2, self._go_on_closing, _STEPS_A_TICK)
 

@@ -69,7 +69,7 @@ class Service:
     async def run(self) -> None:
         """Learns what is in force, then asks for the lease, and works until cancelled."""
         bus, inventory = self._bus, self._core.inventory
-        # What other shards see to is not even decoded.
+        # Messages for other shards' nodes are not even decoded.
         nodes, own, things = (
             (None, None, None)
             if self._shard.is_whole

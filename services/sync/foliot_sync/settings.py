@@ -31,9 +31,9 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The clock that others are measured against; empty: the smallest name heard when sync starts. The choice does
     not change what the common time follows."""
     timescale: Timescale = "free"
-    """What the common time follows. `free`: all clocks, so that on the whole they need least correction. `nodes`: the
-    rates of `references`. `utc`: the UTC of nodes whose system clock has it, without its leap seconds. `tai`: TAI, by
-    the same UTC and the offset that kernels know."""
+    """The source that the common time follows. `free`: all clocks, so that on the whole they need least correction.
+    `nodes`: the rates of `references`. `utc`: the UTC of nodes whose system clock has it, without its leap seconds.
+    `tai`: TAI, by the same UTC and the offset that kernels know."""
     references: tuple[str, ...] = ()
     """For `nodes`: the clocks whose rates count.
 

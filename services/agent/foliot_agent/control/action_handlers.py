@@ -35,7 +35,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     changed_ns: int = 0
     """When the change had been made, reference time; 0: nothing was changed."""
     details: Any = None
-    """Whatever its handler needs to confirm it."""
+    """The data that its handler needs to confirm it."""
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):

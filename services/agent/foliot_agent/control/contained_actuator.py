@@ -46,7 +46,7 @@ class ContainedActuator:
         self._telling = ""
         """The peer that it is being told of."""
         self._is_slow = False
-        """It did not end a call in time. Nobody waits for it before it has caught up."""
+        """It did not end a call in time. The agent does not wait for it before it has caught up."""
         self._reason = ""
         """The reason of its last failure."""
         self._failures = ExtensionFailures()
@@ -109,7 +109,7 @@ class ContainedActuator:
         return await self._make().rehearse()
 
     async def _catch_up(self, *peers: str) -> None:
-        """Starts it, and tells it of these peers, or of all that it was not told of. What fails is tried again."""
+        """Starts it, and tells it of these peers, or of all that it was not told of. Failed calls are tried again."""
         is_retry = asyncio.current_task() is self._trying
         if is_retry or not (self._is_slow or self._turn.locked()):
             async with self._turn:

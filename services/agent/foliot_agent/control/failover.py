@@ -114,7 +114,8 @@ class Failover:
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
         """Takes the return of an own NIC.
 
-        What flows stays where it is. What stands still comes back, because the rail that it fled to died meanwhile.
+        Traffic that flows stays where it is. Traffic that stands still comes back, because the rail that it fled to
+        died meanwhile.
         """
         await self.restored(turn.rail)
         del self._returning[turn.rail]

@@ -57,8 +57,8 @@ class Membership:
         """Claims the place again after a cut, and says that the node is there if it has the place.
 
         The bus may have lost its store. If another node has the place meanwhile, the agent says so aloud and writes no
-        record. A record would turn traffic to us that is the other's by now. What runs goes on as it is. If the other
-        gives the place up, the agent takes it again.
+        record. A record would turn traffic to us that is the other's by now. Running traffic goes on as it is. If the
+        other gives the place up, the agent takes it again.
         """
         said: dict[str, str] = {}
         while reasons := await identity_claims.renew(self._bus, self._node, self._host):

@@ -68,7 +68,7 @@ class Reconciler:
             self.told.add(name)
             before = self._peers.get(name)
             if record is not None and before is not None and before.nics == record.nics:
-                # What else a record says is nothing to the kernel: no way is cut for it.
+                # The rest of a record is nothing to the kernel: no way is cut for it.
                 self._peers[name] = record
             elif before != record:
                 self._peers.pop(name, None)
@@ -84,7 +84,7 @@ class Reconciler:
                 log.info("peer_joined", peer=name)
             self.restart_cache.keep_peers(tuple(self._peers.values()))
             if record is not None and before != record and self._paths is not None:
-                # What the value said of this peer could not be done before it was known.
+                # The value's part about this peer could not be done before it was known.
                 await self._follow(_without(self._paths, name), self._paths)
 
     async def leave_unnamed(self, bus_connected: Callable[[], bool]) -> None:

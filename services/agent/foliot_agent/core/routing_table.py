@@ -91,7 +91,7 @@ def detours(routing: RoutingTable, destinations: Iterable[Destination], dead: De
     """New placements for those destinations whose way in force has lost a NIC and that have another way alive.
 
     The armed backup comes first, because it was heard to be healthy. The placement in the table in force is next, then
-    any rail of which no NIC is known to be lost. Nobody has heard that one, but the present way is known to carry
+    any rail of which no NIC is known to be lost. No node has heard that one, but the present way is known to carry
     nothing.
     """
     found = []

@@ -92,7 +92,7 @@ def node_settings(
     name: str, index: int, *, rails: Mapping[str, str], numbers: Mapping[str, int], states: Mapping[str, NicState],
     before: NodeSettings | None,
 ) -> NodeSettings:  # fmt: skip
-    """The ``[node]`` section. What was set by hand before, and is not asked for otherwise, stays.
+    """The ``[node]`` section. Keys that were set by hand, and are not asked for otherwise, stay.
 
     Parameters:
         rails: whose devices are there and have an address, see `foliot_agent.install.checks.rail`.

@@ -18,7 +18,7 @@ def value(text: str, name: str) -> str | None:
 
 
 def with_values(text: str, values: Mapping[str, str]) -> str:
-    """The text with these variables set, each where it was. Whatever else somebody wrote stays, comments and all."""
+    """The text with these variables set, each where it was. All other lines stay, comments and all."""
     left, lines = dict(values), []
     for line in text.splitlines():
         name = _name(line)

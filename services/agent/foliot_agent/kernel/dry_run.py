@@ -48,7 +48,7 @@ class DryRun(Devices):
     def __init__(self, netlink: Any) -> None:
         self._netlink = netlink
         self.changes: list[Change] = []
-        """What would have been done so far, in order."""
+        """The changes that would have been made so far, in order."""
         self._planned: dict[str, int] = {}
         self._numbers = itertools.count(-1, -1)  # no real device has a negative one
         self._entries: dict[str, frozenset[tuple[Any, ...]]] = {}

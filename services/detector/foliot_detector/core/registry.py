@@ -30,7 +30,7 @@ DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
 }
 """Each makes a detector from the inventory and the settings of all parts, by their type."""
 SETTINGS: tuple[type[msgspec.Struct], ...] = (InventorySettings, PathSilenceSettings, PortFlapSettings)
-"""What the table `[detector]` is composed of. Several detectors read what is the inventory's."""
+"""The parts of the table `[detector]`. Several detectors read the settings of the inventory."""
 _OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}
 
 

@@ -48,7 +48,7 @@ async def get_paths(
 
 @get("/api/v1/clocks", tags=["fleet"])
 async def get_clocks(store: Known) -> tuple[ClockState, ...]:
-    """What sync last said of each clock. Times are of the clock itself."""
+    """The last state of each clock by sync. Times are of the clock itself."""
     return store.fleet.clocks()
 
 
@@ -97,7 +97,7 @@ async def get_trace(store: Known, trace_id: Annotated[str, Parameter(description
 
 @get("/metrics", tags=["health"], media_type="text/plain; version=0.0.4")
 async def get_metrics(store: Known) -> bytes:
-    """What Prometheus scrapes."""
+    """The metrics that Prometheus scrapes."""
     return metrics.render(store, await Pace().keep(store.fleet.nodes()))
 
 

@@ -104,7 +104,7 @@ def _with_base64(value: Any) -> Any:
 
 
 def _id(text: Any) -> str:
-    """An id in base64. What is no hex gets one that is too short, so that its span counts as broken."""
+    """An id in base64. Text that is no hex gets one that is too short, so that its span counts as broken."""
     try:
         return base64.b64encode(bytes.fromhex(text)).decode()
     except (ValueError, TypeError):

@@ -23,7 +23,7 @@ _STATUSES: dict[type[QueryError], HTTPStatus] = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong with a request."""
+    """The error of a request."""
 
     status: int
     title: str

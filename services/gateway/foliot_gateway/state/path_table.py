@@ -122,7 +122,7 @@ class PathTable:
         for column in ("least_ns", "median_ns", "p99_ns"):
             last[column][table[measured]] = rows[column][measured]
         heard = (witness == Witness.SPEAKS_AGAIN) | ((witness == Witness.DESTINATION) & measured)
-        # What was heard before the detector said that it is silent does not end the silence.
+        # A probe heard before the detector said that it is silent does not end the silence.
         heard &= rows["last_ns"] > last["bad_ns"][table]
         # A lossy path speaks and falls silent too: that it is no longer lossy, only the detector says.
         lossy = last["state"][table] == _LOSSY

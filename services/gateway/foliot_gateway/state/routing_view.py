@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Address = tuple[str, str]
 """A service address: its node and its rail."""
 _NOTHING = NodePaths(node="", lease_revision=0)
-"""What is wanted of a node where nothing is."""
+"""The wanted ways of a node of which none are wanted."""
 
 
 class RoutingView:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Verdicts:
-    """The last ones. Whoever asks limits how many things there are."""
+    """The last ones. The caller limits how many things there are."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Date, str]] = {}

@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     router: int
     """Address of the router, as a number."""
     token: int | None
-    """What is quoted of the packet; None: too little of it."""
+    """The quoted part of the packet; None: too little of it."""
 
 
 class HopSocket:
@@ -66,7 +66,7 @@ class HopSocket:
         self._socket.close()
 
     def send(self, peer: str, port: int, ttl: int, token: int) -> None:
-        """Sends a packet that lives for so many routers. What the kernel does not take is as good as lost."""
+        """Sends a packet that lives for so many routers. A packet that the kernel does not take is as good as lost."""
         ancillary = [(socket.SOL_IP, socket.IP_TTL, struct.pack("=i", ttl))]
         for _ in range(_SENDS):
             try:

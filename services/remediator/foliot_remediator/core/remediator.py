@@ -141,11 +141,11 @@ class Remediator:
     def assign_home(self, destination: Destination, way: Placement | None, cause: Cause) -> bool:
         """Chooses where a destination's traffic belongs, or with None leaves that to the default again.
 
-        What is in force stays until it is taken home, as after a loss. A lost NIC or path is left whatever its
+        The way in force stays until the traffic is taken home, as after a loss. A lost NIC or path is left whatever its
         traffic's home.
 
-        Returns False, and does nothing, while another holds the lease, while a thousand choices wait to be written, or
-        where the inventory does not have the node. That is to be tried again.
+        Returns False, and does nothing, while another holds the lease or a thousand choices wait to be written. So it
+        does where the inventory does not have the node. That is to be tried again.
         """
         if not (self.decider.lease and destination.node in self.inventory.nodes and self.homes.has_room()):
             return False
@@ -234,7 +234,7 @@ class Remediator:
             self.decider.lost_lease = False  # somebody else has taken over, and speaks for itself
         is_newest, is_own = self.routing.is_newest(paths, now_ns), paths.lease_revision == self.decider.held
         if paths.lease_revision < self.decider.lease:
-            # A former holder's that came late. Whoever starts would read it.
+            # A former holder's that came late. A process that starts would read it.
             self._armer.stored(paths)
             self._armer.mark_affected((paths.node,))
         # When the bus is back, the bucket tells all its values once more. That must not undo what nodes did by

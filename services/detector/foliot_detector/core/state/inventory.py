@@ -270,7 +270,7 @@ class Inventory:
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
         """A node's own time on the timeline, however late it came.
 
-        What it dates into its future is now, and so is all before its first report.
+        Dates in its future count as now, and so does all before its first report.
         """
         if self._offsets.offset_ns(node) is None:
             return max(now_ns, 1)

@@ -26,8 +26,8 @@ _WORDS = 3
 """Words of a sender that are remembered: two regular ones, and one that it gave between them, as it found another
 path silent."""
 _Word = np.dtype([("here_ns", "<i8"), ("at_ns", "<i8"), ("sequence", "<i8")])
-"""When a sender sent on a path, on the timeline (0: never) and by its reference time, and the number of that probe (0:
-not said)."""
+"""When a sender sent on a path, on the timeline (0: never) and by its reference time. The number of that probe (0: not
+said)."""
 
 
 class Delays(NamedTuple):
@@ -66,7 +66,7 @@ class PathTable:
         """The NICs of source and destination, as indices into `nics`."""
         self.heard_ns = np.zeros(_ROOM, np.int64)
         self.sent = np.zeros((_ROOM, _WORDS), _Word)
-        """What the sender said in its latest batches, the earliest first: one is from the right moment of a silence."""
+        """The sender's words in its latest batches, the earliest first: one is from the right moment of a silence."""
         self.silent = np.zeros(_ROOM, np.bool_)
         """Claimed or known to be silent."""
         self.silences = np.zeros(_ROOM, np.int32)

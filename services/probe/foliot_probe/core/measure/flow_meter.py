@@ -1,4 +1,4 @@
-"""What each flow did since the last reading, from what the kernel counts of its connections."""
+"""The traffic of each flow since the last reading, by the kernel's counts of its connections."""
 
 from __future__ import annotations
 

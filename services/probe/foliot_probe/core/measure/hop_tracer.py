@@ -1,7 +1,7 @@
 """Which routers a path crosses, from the packets whose time to live is over there.
 
 A packet of a path's own addresses and ports takes the path's own way, as far as its TTL lets it. Each path has one
-packet on its way at a time, so that an answer that quotes nothing of it is still told from that of another hop.
+packet on its way at a time. So an answer that quotes nothing of it is still told from another hop's.
 
 The last router passes the packet on to the far host, where nobody answers. So a path is known after `_SILENT` hops
 without an answer. A hop that is silent before one that answers is 0.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOUR_NS = 3_600_000_000_000
 _NEVER = -(1 << 62)
 _WALKED = 3.5
-"""What a random walk adds to the rate in four seconds, as a multiple of what it adds to the offset in one.
+"""A random walk adds so much to the rate in four seconds, as a multiple of what it adds to the offset in one.
 
 By then sync's next state has come.
 """

@@ -6,8 +6,8 @@ two levels are nearly right, they take turns at most.
 
 A clock that sync does not know, because it is new or was stepped, is measured at the most. A peer or a sync that is
 silent is measured at the least. A window of too few probes changes nothing: a host without time is not given more to
-do. In the simulated fabric of `bench.clock_sim` with 40 NICs, pairs settle at 3.125 coded pairs a second without load,
-at 12.5 at 40 % and at 25 from 60 % on.
+do. The simulated fabric of `bench.clock_sim` has 40 NICs. There, pairs settle at 3.125 coded pairs a second without
+load, at 12.5 at 40 % and at 25 from 60 % on.
 """
 
 from __future__ import annotations

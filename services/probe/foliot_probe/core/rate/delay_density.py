@@ -36,7 +36,7 @@ class DelayDensity(NamedTuple):
     ns: Floats
     """Mean gap between the least delays; inf: too few are known."""
     halved_ns: Floats
-    """What it would have been with half as many probes."""
+    """The same with half as many probes."""
     heard: NDArray[np.bool_]
     """Whether any probe came through."""
 

@@ -2,7 +2,7 @@
 
 The first packet after a pause finds cold caches. On a slow virtual machine it takes 85 to 95 ns longer at best than the
 next one. If the same stream were always first at one end and never at the other, half of that would be an error of the
-offset, and no stamp would show it. So the socket that begins is random, and the probe that begins on it too. Each
+offset. No stamp would show it. So the socket that begins is random, and the probe that begins on it too. Each
 stream that is due is equally often the first. The least delay of a window is then a later packet's, in both directions.
 """
 

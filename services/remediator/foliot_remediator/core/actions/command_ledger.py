@@ -46,7 +46,7 @@ class Question(NamedTuple):
 
 @dataclass(slots=True)
 class _Tried:
-    """What became of a question so far."""
+    """The course of a question so far."""
 
     commands: int = 0
     failures: int = 0

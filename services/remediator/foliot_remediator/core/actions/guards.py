@@ -57,7 +57,7 @@ class Budget:
         """How many of so many moves may be made now.
 
         All that a lost NIC carries is dead, and its port has said so itself. So other moves take nothing from its
-        budget. What one lost NIC carries may always be moved, however much it is.
+        budget. The traffic of one lost NIC may always be moved, however much it is.
 
         Parameters:
             lost: the NIC that they are for; empty: no lost NIC.

@@ -118,9 +118,9 @@ class RouteDecider:
     def take_report(self, outcome: Outcome, now_ns: int) -> bool:
         """Takes the report of a node that moved by itself, or as a former holder of the lease told it.
 
-        Returns whether any of that counts. What it was told or moved since then stands. After the bus was away, a
-        report may come late, behind commands about other things; and one that waited for its confirmation, behind a
-        later one.
+        Returns whether any of that counts. Later commands and moves of the node stand. After the bus was away, a
+        report may come late, behind commands about other things. One that waited for its confirmation may come behind
+        a later one.
         """
         if outcome.status not in {"done", "already"}:
             return False

@@ -1,4 +1,4 @@
-"""What still holds of an unanswered or refused command about routes: what to ask for again, and what to undo."""
+"""Tells of an unanswered or refused command about routes what to ask for again, and what to undo."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def present_part(sent: Sent, health: PathHealth, selector: PathSelector, routing: RoutingTable) -> Order:
     """The part of an unanswered order that is believed in force still and is not lost; of any but routes, all of it.
 
-    What its node was told or did since is another thing.
+    Later commands and moves of its node are another thing.
     """
     node, order = sent.command.node, sent.order
     if not isinstance(order, Reroute | Restore) or not is_ours(order):
@@ -42,7 +42,7 @@ def present_part(sent: Sent, health: PathHealth, selector: PathSelector, routing
 def forget_result(sent: Sent, others: Iterable[Sent], routing: RoutingTable) -> None:
     """Forgets what a command about routes was to bring about: its node refused it, or never answered.
 
-    What its node was told next, and has not answered, is undone to what was before both. Its own undo keeps what the
+    The next command of its node, if not answered, is undone to what was before both. Its own undo keeps what the
     node was told nothing of since.
 
     Parameters:

@@ -1,4 +1,4 @@
-"""What events have said so far. Each is taken once, unless another one of the same NIC or path has overtaken it.
+"""The record of all events so far. Each is taken once, unless another one of the same NIC or path has overtaken it.
 
 Counts of the kernel and of the probes say which of two is the newer. If both tell of one loss, its end comes after it.
 Times alone do not say it: clocks are set back.

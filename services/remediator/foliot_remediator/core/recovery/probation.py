@@ -52,7 +52,7 @@ class Probation:
         self._watched.put(who, now_ns)
 
     def forget(self, nic: str) -> None:
-        """Forgets a NIC that has left the fleet for good. What of it is on probation is let go when its turn comes."""
+        """Forgets a NIC that has left the fleet for good. Its paths on probation are let go when their turn comes."""
         self._reuse_at_ns.pop(nic, None)
 
     def recovered(self, now_ns: int) -> list[str]:

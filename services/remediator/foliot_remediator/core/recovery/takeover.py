@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def put_on_probation(view: FleetView, record: EventLog, now_ns: int) -> list[str]:
     """Treats what is away without a known reason as lost by itself; returns what is on probation by that.
 
-    Somebody had a reason, which this process has not seen. What waits for a home that was chosen is left alone.
+    Somebody had a reason, which this process has not seen. Traffic that waits for a home that was chosen is left alone.
 
     A NIC waits, down, until its port is said to be good. A path whose NICs are good is taken to be speaking, and its
     probation will show it.

@@ -160,8 +160,8 @@ class Losses:
         at_ns, since_ns = (self.health.reports.here_ns(node, ns, now_ns) for ns in (event.at_ns, event.since_ns))
         if is_nic:
             self._recovery.damp(event, at_ns)
-        # What is heard late, after a restart say, counts from when it was: else a day's losses would be those of one
-        # moment. A clock that was set back does not make undone when it came into its state.
+        # An event that comes late, after a restart say, counts from when it was: else a day's losses would be those of
+        # one moment. A clock that was set back does not make undone when it came into its state.
         fed_ns = max(at_ns, self.health.since_ns(event.who)) if now_ns - at_ns > _STALE_NS else now_ns
         if fed_ns < now_ns:
             self.health.settle(event.who, fed_ns)
@@ -201,8 +201,8 @@ class Losses:
             self._retries.put(incident.who, now_ns + _RETRY_NS)
             evidence: Evidence = {"age_ms": age_ns / 1e6, "stale_ms": _STALE_NS / 1e6}
             return self._object("stale-observation", incident.who, incident.cause, now_ns, evidence)
-        # What an observation has just confirmed is to be done within a deadline's time from now, however old its event
-        # is.
+        # A loss that an observation has just confirmed is to be left within a deadline's time from now, however old its
+        # event is.
         base_ns = now_ns if age_ns > _STALE_NS else base_ns
         request = DecisionRequest("reroute", incident.who, incident.cause, base_ns, now_ns)
         decisions, unresolved = self._routes.decide(request, plan)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TRUSTED = frozenset({State.UP})
 _PROOF_NS = 80_000_000
 """A way heard this much after a silence began does not share its cause. A silence is dated back to the last probe
-heard, an interval of 50 ms at most before the cut. What was sent before the cut may have waited in a queue: 200
+heard, an interval of 50 ms at most before the cut. A probe sent before the cut may have waited in a queue: 200
 packets of 1,500 bytes at 200 Mb/s are 12 ms."""
 _SEVERAL = 2
 """With so many of a NIC's paths in trouble, besides the one to be left, chance is unlikely to have hit the same NIC."""

@@ -31,7 +31,7 @@ class Homes:
     A choice counts while the inventory has its path. It stands as long as the bucket tells it, so that a process that
     runs on and one that starts anew know the same.
 
-    What the holder of the lease chose and the bucket does not tell yet is kept apart. The holder loses that with the
+    Choices of the lease's holder that the bucket does not tell yet are kept apart. The holder loses that with the
     lease, since its successor knows only the bucket.
     """
 
@@ -118,7 +118,7 @@ class Homes:
     def learn(self, homes: NodeHomes) -> None:
         """Takes a value of the bucket.
 
-        What was chosen since it was written still stands, and will be told by a later value.
+        Choices since it was written still stand, and will be told by a later value.
         """
         node = homes.node
         self._revision[node] = homes.lease_revision

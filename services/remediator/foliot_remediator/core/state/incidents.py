@@ -22,6 +22,6 @@ class Incident:
     lossy: bool = False
     """It is heard, but loses packets."""
     restate: bool = True
-    """Nothing was commanded for it yet. What armed agents have done is commanded too, so that everybody knows."""
+    """Nothing was commanded for it yet. Moves of armed agents are commanded too, so that every service knows."""
     by_rule: bool = True
     """A node did not refuse to send the whole rail away."""

@@ -152,7 +152,7 @@ class PathHealth:
             return LastHeard.HEALTHY
         ends = parse_path(path)
         sender, receiver = node_of(ends.source), node_of(ends.destination)
-        # What a node that speaks no more heard in its last moments says nothing of now.
+        # The last words of a node that speaks no more say nothing of now.
         told = self.reports.reported_ns(receiver) - self.reports.heard_ns(path) > _UNHEARD_NS
         judged = told and self.reports.is_reporting(receiver, now_ns) and not {sender, receiver} & self.dead
         return LastHeard.UNHEARD if judged else LastHeard.UNKNOWN

@@ -32,8 +32,8 @@ machine's lateness."""
 _LOSSES_NS = 60_000_000_000
 """Lost probes are counted over one to two of these: at the slow sweep's rate, the detector judges by 40 s."""
 _AGAIN_NS = 1_000_000_000
-"""What is heard so much later was sent later, also where its sender counts anew from below. Two dates of one moment
-never differ by so much."""
+"""A probe that is heard so much later was sent later, also where its sender counts anew from below. Two dates of one
+moment never differ by so much."""
 _ROOM = 1_024
 _FOREIGN = -1
 
@@ -135,8 +135,8 @@ class PathReports:
 
     def _take_report(self, batch: DelayBatch, said_ns: int) -> None:
         self.newest_ns = max(self.newest_ns, said_ns)
-        # What a report covers is longer after a stall and shorter after a silence; nodes of an earlier version say
-        # nothing else.
+        # The time that a report covers is longer after a stall and shorter after a silence. Nodes of an earlier version
+        # say nothing else.
         interval_ns = min(batch.every_ns or batch.interval_ns, _LONGEST_INTERVAL_NS)
         known = self._reporters.get(batch.node)
         if known is None:

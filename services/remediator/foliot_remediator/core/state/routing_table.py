@@ -42,8 +42,8 @@ class RoutingTable:
         self.backups: dict[str, dict[tuple[str, str], Placement]] = {}
         """Per node, by peer and rail."""
         self.told_ns: Retained[Destination, int] = Retained(ends_of)
-        """When a node was last told which way to send a destination's traffic or, without a peer, a whole rail's or,
-        without a rail, all of it. If it reported a later move, when it began that."""
+        """When a node was last told which way to send a destination's traffic. Without a peer it is a whole rail's, and
+        without a rail all of it. If it reported a later move, when it began that."""
         self._stored: dict[str, tuple[int, int]] = {}
         """Per node, of the newest value of the bucket that was told: its lease's revision, and when it was decided."""
         self._home = home
@@ -109,7 +109,7 @@ class RoutingTable:
     def keep(self, destination: Destination, way: Placement, cause: Cause) -> None:
         """Keeps a destination's traffic on this way although its home is another now.
 
-        What a loss has moved stays moved by that.
+        Traffic that a loss has moved stays moved by that.
         """
         self._put(
             destination, way, cause._replace(remedy="") if self.is_at_home(destination) else self.moved[destination][1]

@@ -2,7 +2,7 @@
 
 Each step looks at the flows on overloaded links only, and takes each to the way that leaves the least overload. A flow
 may not go back to a way that it has just left, so that the search leaves dead ends. The steps of flows that share no
-link are taken together. What is not in conflict stays where it is.
+link are taken together. A flow that is not in conflict stays where it is.
 
 Where all pairs have ways over all spines of a leaf-spine fabric, an assignment without conflict exists for any
 permutation (Koenig's theorem on edge colouring). With fewer ways it usually does.
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 _LEAST_TENURE = 1
 _MOST_TENURE = 10
-"""Steps for which a flow may not return, by chance between these two, and longer the more flows are in conflict: as
-Galinier and Hao have it for graph colouring (Journal of Combinatorial Optimization 3, 1999)."""
+"""Steps for which a flow may not return, by chance between these two, and longer the more flows are in conflict.
+
+Source: Galinier and Hao, for graph colouring (Journal of Combinatorial Optimization 3, 1999).
+"""
 _TENURE_SHARE = 0.6
 _AT_ONCE = 1_024
 """Flows that one step looks at: the more there are, the fewer of them share no link."""
@@ -77,7 +79,7 @@ class Assignment:
         self._step = 0
 
     def overload_bps(self) -> float:
-        """What all links together have to carry beyond their capacity."""
+        """The load of all links together beyond their capacity."""
         return float(np.maximum(self._load[:-1] - self._capacity[:-1], 0.0).sum())
 
     def improve(self, steps: int) -> float:

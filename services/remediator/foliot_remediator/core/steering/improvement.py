@@ -2,7 +2,7 @@
 
 They are the fewest that do it, and only with a gain that is predicted.
 
-The plan looks at all flows of a rail at once. Hosts that move flows on their own take each other's place: a flow sees
+The plan looks at all flows of a rail at once. Hosts that move flows on their own take each other's place. A flow sees
 the load of a way, and not who else is about to take it.
 """
 

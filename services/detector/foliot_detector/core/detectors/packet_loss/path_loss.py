@@ -83,7 +83,7 @@ class PathLossDetector:
 
     A path's window has `_ENOUGH` probes, or as many as it takes to lose `LEAST_LOST` here and there. Only the
     receiver's rows count, as their sequence numbers prove what was sent. So a batch lost on the bus is not taken for
-    lost probes. What a silence lost is left to the silence. Smaller losses are judged by NIC (`NicLoss`).
+    lost probes. A silence's losses are left to the silence. Smaller losses are judged by NIC (`NicLoss`).
 
     If a path loses some probes of full size in a row and passes others, it is lossy at once (`FullSizeLoss`).
     """

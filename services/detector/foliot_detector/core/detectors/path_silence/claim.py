@@ -31,7 +31,7 @@ longest delay that either end saw lately is more, the probe gets that. A receive
 sockets dry, so nothing is added for that."""
 _COMMON_MODE_NS = 500_000_000
 """How long a silence waits where nothing else came through between its two hosts since. A host or hypervisor that
-stands still, for up to 0.4 s at a time, holds up all of its NICs; its receiver takes the claim back by then."""
+stands still, for up to 0.4 s at a time, holds up all of its NICs. Its receiver takes the claim back by then."""
 _MARGIN_NS = 30_000_000
 """By how much the arrivals here of two nodes' messages may be wrong about what came first."""
 _DEAF_NS = 100_000_000
@@ -74,8 +74,8 @@ class Claim:
     bound_ns: int
     """The bound of the receiver's clock; -1: not synchronised."""
     owed_ns: int
-    """Half of the silence: at least a probe interval of the path. What was heard later than this after the path's last
-    probe was heard after the trouble began, as the next probe was due by then."""
+    """Half of the silence: at least a probe interval of the path. A probe heard later than this after the path's
+    last one was heard after the trouble began, as the next probe was due by then."""
     confirmed_ns: int
     """When the receiver last said that it still had not heard the path."""
     confirmed_here_ns: int
@@ -160,8 +160,8 @@ class Judge:
             and claim.sequence
             and claim.confirmed_here_ns >= listening_ns + claim.owed_ns + _TRANSIT_NS
         ):
-            # What waited for a receiver that stood still it has read as soon as it has listened for a probe interval
-            # and some.
+            # A receiver that stood still has read all that waited for it as soon as it has listened for a probe
+            # interval and some.
             listening_ns = 0
         after_ns = max(back_ns, listening_ns)
         news = (inventory.news.get(claim.sender, 0), claim.confirmed_here_ns, after_ns)

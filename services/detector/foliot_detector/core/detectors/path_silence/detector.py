@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _SPEAKING_NS = 200_000_000
-"""How long a path must speak before it is said to speak again: longer than the silence time of a path in use, so that
-one that falls silent at once is the same silence. Each silence that follows within `calm_s` doubles it."""
+"""How long a path must speak before it is said to speak again. It is longer than the silence time of a path in use, so
+that one that falls silent at once is the same silence. Each silence that follows within `calm_s` doubles it."""
 _MOST_DOUBLINGS = 8
 """Doublings of the time that a path must speak: from 200 ms to 51 s."""
 _AGAIN_NS = 1_000_000_000
@@ -135,7 +135,7 @@ class PathSilenceDetector:
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
         self._judge.note(seen, now_ns)
-        # What is heard again comes first: a path that fell silent anew in the same batch is claimed anew.
+        # Paths that are heard again come first: a path that fell silent anew in the same batch is claimed anew.
         self._hear(seen, now_ns)
         self._claim(seen, now_ns)
         return []  # every claim waits, if only for the ports to speak

@@ -53,14 +53,14 @@ class _Port:
 class PortFlapDetector:
     """Events of kind ``flap``.
 
-    - A port's message also says what befell it before. What nobody has heard of yet is judged first, as if it came now:
-      the bus was away, or this process was late.
-    - The kernel's counters count flaps, also those between two messages. What an administrator does never counts.
+    - A port's message also says what befell it before. News among that is judged first, as if it came now: the bus was
+      away, or this process was late.
+    - The kernel's counters count flaps, also those between two messages. Changes by an administrator never count.
     - A port that was never up in this boot is not cabled: no event.
     - A port that is down when first heard of, but was up before, gives an event of half confidence and no penalty. A
       remediator that starts during the outage needs it. To one that knows already, its id says nothing new.
     - The counters begin again where the device was made anew or the host booted: no flap. A counter that runs back says
-      nothing either. What is seen makes up for one that sticks.
+      nothing either. The changes of carrier that are seen make up for one that sticks.
     - `admin-up` comes when there is a carrier as well: before that, nothing can be sent.
     - A management port has no events, unless the settings want them: it holds the host's default route or its way to
       the bus.
