@@ -146,7 +146,7 @@ class Header(NamedTuple):
     boot: bytes
     clock: bytes
     skew: bytes
-    """Path of the lab's `SkewSpec` that is added to the local time; empty on a real host."""
+    """Path of the file with the error that a lab adds to the local time; empty on a real host."""
 
 
 def as_state(told: Told, clock: str) -> ClockState:

@@ -20,7 +20,7 @@ from foliot import tracing
 from foliot.bus.client import Bus
 from foliot.bus.connection import BusClosedError
 from foliot.clock import HostClock
-from foliot.clock.injected_skew import VARIABLE, from_file
+from foliot.clock.lab_clock import VARIABLE, lab_clock
 from foliot.runtime import loop_steps, systemd
 from foliot.runtime.extensions import extend
 from foliot.runtime.liveness_file import beating
@@ -205,9 +205,9 @@ async def until_closed(bus: Bus) -> AsyncIterator[None]:
 
 
 def node_clock(node: str) -> HostClock:
-    """The host clock of a node, with the skew that a lab may inject."""
-    skew = os.environ.get(VARIABLE, "")
-    return HostClock(node, from_file(skew) if skew else None)
+    """The host clock of a node, or the one that a lab has made of it."""
+    path = os.environ.get(VARIABLE, "")
+    return lab_clock(node, path) if path else HostClock(node)
 
 
 def boot_id() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot.clock.injected_skew import VARIABLE
+from foliot.clock.lab_clock import VARIABLE
 from foliot.clock.writer import PageWriter
 from foliot.settings import ClockSettings, load
 from foliot_probe.io.chrony_refclock import Refclock
