@@ -21,7 +21,6 @@ from foliot.runtime import systemd
 from foliot.runtime.service import until_closed
 from foliot.settings import BusSettings, SettingsError, TelemetrySettings
 from foliot.text.messages import happened_ns
-from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.records import MOST_RECORDS
@@ -264,7 +263,7 @@ async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
         async with until_closed(bus):
             await Feed(store, clock).follow(bus)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_read_history(store, settings))
+                tasks.create_task(_read_history(store, bus))
                 tasks.create_task(_watch(store, bus))
     finally:
         await bus.close()
@@ -276,7 +275,9 @@ async def _watch(store: Store, bus: Bus) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _read_history(store: Store, settings: BusSettings) -> None:
-    await until_done(functools.partial(backfill.read, settings, store), "history_retried")
+async def _read_history(store: Store, bus: Bus) -> None:
+    """Reads what happened before the start, once: the last messages of the streams."""
+    for channel, take in ((EVENT, store.event), (COMMAND, store.command), (OUTCOME, store.outcome)):
+        await until_done(functools.partial(bus.replay, channel, MOST_RECORDS, take), "history_retried")
     store.past_read()
     log.info("history_read", events=len(store.records.events(limit=MOST_RECORDS)))
