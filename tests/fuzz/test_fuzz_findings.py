@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import hostile
 import numpy as np
 import pytest
@@ -252,7 +254,7 @@ def test_a_reader_may_claim_to_have_read_any_number():
 
 def test_a_gateway_counts_no_traffic_that_is_gone():
     """What is wanted of a node may name other peers each time."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for number in range(100):
         ways = (structs.replace(WAY, peer=f"peer{number}"),)
         fleet.fold_wanted("node0", NodePaths(node="node0", lease_revision=number, placements=ways))
@@ -264,7 +266,7 @@ def test_a_gateway_counts_no_traffic_that_is_gone():
 
 def test_a_gateway_has_room_for_some_strangers_and_for_the_whole_inventory():
     """A flood of names fills the one and not the other."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for number in range(MOST_STRANGERS + 100):
         name = f"stranger{number}"
         fleet.fold_port(port(NOW_NS, node=name, nic=f"{name}.rail0"))

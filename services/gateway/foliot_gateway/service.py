@@ -228,7 +228,7 @@ async def main() -> None:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
         spans = msgspec.structs.replace(spans, endpoint=sockets.url(made[0]))
     clock = BusClock("gateway")
-    store = Store(settings)
+    store = Store(settings, BusClock("gateway").now_ns)  # of a clock that learns from nobody
     tracing.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
     addresses = sockets.rpc_addresses(settings)

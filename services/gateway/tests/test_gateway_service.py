@@ -1,6 +1,7 @@
 """The whole gateway on a real bus: what it hears, what it reads of the past, and the span that it adds."""
 
 import asyncio
+import time
 
 import httpx
 import numpy as np
@@ -112,7 +113,7 @@ async def test_only_the_newest_of_a_long_past_are_read(bus, eventually, monkeypa
     for number in range(1, 1_202):
         bus.publish_kept(EVENT, flap(number), "flap", "node3.rail0")
     await eventually(lambda: kept(bus, 1_201))
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
 
     await service._read_history(store, bus)
 
