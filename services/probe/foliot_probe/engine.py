@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from foliot.columns import grown
+from foliot.columns import enlarge, grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, ProbePacket, is_probe
@@ -187,8 +187,10 @@ class Engine:
     def _grow(self, rows: int) -> None:
         if rows == len(self.sessions):
             return
-        for each in (self.sessions, self._schedule, self._watch, self.demand):
-            each.grow(rows)
+        self.sessions.grow(rows)
+        self.demand.grow(rows)
+        enlarge(self._schedule, rows)
+        enlarge(self._watch, rows)
         self._sent, self.heard_last_ns = grown(self._sent, rows), grown(self.heard_last_ns, rows)
         self._outbox = Outbox(PROBES_A_ROUND * rows)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foliot import columns
 from foliot_probe.core.packet import FULL_COUNTS
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ class PaddedCounts:
         self._said = np.zeros(rows, np.int64)
         self._counted = np.zeros(rows, np.int64)
         self._received = np.zeros(rows, np.int64)
-
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, PaddedCounts(rows))
 
     def forget(self, row: Rows | int) -> None:
         """Forget the counts of streams that begin anew."""

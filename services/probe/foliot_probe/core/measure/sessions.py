@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot import columns
+from foliot.columns import enlarge
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
 from foliot_probe.core.packet import (
     ECHOES,
@@ -79,10 +79,6 @@ class Ring:
         """Whether a probe is padded. Padded probes take longer on every link, so their stamps say nothing of clocks."""
         self._fresh = np.zeros(cells, np.bool_)
         self._ready = np.zeros(cells, np.bool_)
-
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, Ring(rows))
 
     def forget(self, row: Rows | int) -> None:
         """Empty a row, or several."""
@@ -183,9 +179,8 @@ class Sessions:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        columns.move(self, Sessions(rows))
-        for each in (self.outgoing, self.incoming, self._padded):
-            each.grow(rows)
+        for each in (self, self.outgoing, self.incoming, self._padded):
+            enlarge(each, rows)
 
     def open(self, row: int, session: int, first: int = 0) -> None:
         """Begin a stream in a row, under a new session number.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot import columns
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,10 +31,6 @@ class SilenceWatch:
         self._patience_ns = np.zeros(rows, np.int64)
         self._deadline_ns = np.full(rows, _NEVER, np.int64)
         self.silent = np.zeros(rows, np.bool_)
-
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, SilenceWatch(rows))
 
     def forget(self, row: int) -> None:
         """Forget a stream that ended or began: nothing is known of it."""
