@@ -99,10 +99,7 @@ class HostClock:
         return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
 
     def moment(self) -> Moment | None:
-        """The present reference time for a daemon that keeps CLOCK_REALTIME by it.
-
-        It is None without a valid state from sync.
-        """
+        """The reference time for a daemon that keeps CLOCK_REALTIME by it; None without a valid state from sync."""
         if self.state is None or self.bound_ns() < 0:
             return None
         local_ns, realtime_ns = self.reading()

@@ -220,10 +220,7 @@ class Reader:
         return known, local_ns
 
     def _attach(self) -> None:
-        """Maps the page, and maps it anew when another lies in its place.
-
-        If it has gone, the mapped one holds until it is void.
-        """
+        """Maps the page, and anew when another lies in its place; one that has gone holds until it is void."""
         if not self._path:
             self._path = _configured()
         try:

@@ -48,10 +48,7 @@ _FULL, _LONG_S = 2, 0.02
 
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a service until it ends, SIGTERM or SIGINT, and raises `SystemExit`.
-
-    It reports a wrong setting in one line.
-    """
+    """Runs a service until it ends or is signalled, then raises `SystemExit`; reports a wrong setting in one line."""
     try:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
@@ -221,10 +218,7 @@ def boot_id() -> str:
 
 
 def _namespace() -> str:
-    """The number that the kernel gave this network namespace, and gives no other until it boots.
-
-    It is empty before Linux 5.14.
-    """
+    """The number that the kernel gave this network namespace alone, until it boots; empty before Linux 5.14."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as any_socket:
         try:
             cookie = any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)

@@ -251,10 +251,7 @@ async def _end(work: asyncio.Future[None]) -> None:
 
 
 async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
-    """Follows the bus until cancelled.
-
-    HTTP is served meanwhile. It takes spans, and ``/healthz`` says that the bus is away.
-    """
+    """Follows the bus until cancelled; HTTP is served meanwhile, and ``/healthz`` says that the bus is away."""
     bus = await Bus.connect(settings, "gateway")
     systemd.tell("STATUS=on the bus")
     # Before what comes over it is shown.

@@ -118,10 +118,7 @@ class Engine:
         return self._sockets.count(None)
 
     def measure_sizes(self) -> None:
-        """Read how large a packet the device of each path address carries.
-
-        The overlay's devices follow the MTU of their NICs.
-        """
+        """Read how large a packet each path address's device carries: the overlay's follow the MTU of their NICs."""
         opened = next(filter(None, self._sockets), None)
         if opened is None:
             return
@@ -293,10 +290,7 @@ class Engine:
         np.add.at(self._sent, row[went], 1)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send the slots of one socket, and take out of `went` those that fail.
-
-        After `_MOST_FAILURES`, all others too.
-        """
+        """Send one socket's slots; take out of `went` those that fail and, after `_MOST_FAILURES`, all others."""
         opened = self._sockets[place]
         assert opened is not None
         failures = 0

@@ -101,10 +101,7 @@ class Reporter:
         return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
-        """The messages about all paths since the last call.
-
-        The first tells the host's load, if there is one to tell.
-        """
+        """The messages about all paths since the last call; the first tells the host's load, if there is one."""
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)

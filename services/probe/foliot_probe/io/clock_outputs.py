@@ -48,10 +48,7 @@ class ClockOutputs:
             self._page.write(state, self._clock.local_ns())
 
     async def sample(self) -> None:
-        """Gives chrony a sample a second while the time can be trusted.
-
-        Runs forever; without a unit in the settings, it returns at once.
-        """
+        """Gives chrony a sample a second, forever, while the time can be trusted; without a unit, returns at once."""
         said = ""
         while self._refclock is not None:
             moment = self._clock.moment()

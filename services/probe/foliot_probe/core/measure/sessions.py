@@ -108,10 +108,7 @@ class Ring:
     def note(
         self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
     ) -> None:
-        """Note these probes' stamps in a column.
-
-        Repeated ones, stamps of 0 and those of forgotten probes change nothing.
-        """
+        """Note probes' stamps in a column; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
         cell = row * DEPTH + (sequence & (DEPTH - 1))
         new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
         cell = cell[new]
@@ -183,10 +180,7 @@ class Sessions:
             enlarge(each, rows)
 
     def open(self, row: int, session: int, first: int = 0) -> None:
-        """Begin a stream in a row, under a new session number.
-
-        The first sequence is above those of its earlier lives: they compare over restarts.
-        """
+        """Begin a stream in a row under a new session, from a sequence above those of its earlier lives on."""
         self._forget_peer(row)
         self.outgoing.forget(row)
         self.session[row] = session
@@ -211,10 +205,7 @@ class Sessions:
         self._head["mesh_ms"] = mesh_ms
 
     def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
-        """Sets the largest packet of this end's device, per row.
-
-        0: not known, and no padded probes are sent or asked for.
-        """
+        """Sets the largest packet of this end's device, per row; 0: unknown, so nothing is padded or asked to be."""
         self._own_bytes = own_bytes
         self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
         self._agree()
@@ -323,10 +314,7 @@ class Sessions:
         return highest
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Probes since the last call, per row.
-
-        Those that the heard sequence numbers prove to have been sent, and those heard.
-        """
+        """Probes since the last call, per row: those sent, as the heard sequence numbers prove, and those heard."""
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))

@@ -54,10 +54,7 @@ class SilenceWatch:
         return again
 
     def excuse(self, now_ns: int, row: Rows | None = None) -> None:
-        """The listener itself was away, or lost packets.
-
-        Judge these rows (or all) as if they had been heard just now.
-        """
+        """Judge these rows (or all) as if heard just now, because the listener itself was away, or lost packets."""
         rows: Rows | slice = slice(None) if row is None else row
         later = np.maximum(self._deadline_ns[rows], now_ns + self._patience_ns[rows])
         self._deadline_ns[rows] = np.where(self._deadline_ns[rows] == _NEVER, _NEVER, later)
