@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from foliot_agent.actuators.overlay import OverlayActuator
-from foliot_agent.control import actuator_kinds
 from foliot_agent.kernel.devices import Devices
 
 if TYPE_CHECKING:
@@ -20,8 +18,10 @@ NAME = "emulated"
 
 
 def extend(service: str) -> None:
-    """Registers it in the agent."""
+    """Registers it in the agent. Other services need not load what the agent is made of."""
     if service == "agent":
+        from foliot_agent.control import actuator_kinds  # noqa: PLC0415 - as above
+
         actuator_kinds.register(actuator_kinds.ActuatorKind(NAME, EmulatedBackend))
 
 
@@ -43,6 +43,8 @@ class EmulatedBackend:
     """See `KernelBackend`, whose methods these are. The host loses nothing that it would have to keep."""
 
     def __init__(self, view: NodeView) -> None:
+        from foliot_agent.actuators.overlay import OverlayActuator  # noqa: PLC0415 - as above
+
         kernel = NoKernel()
         self.actuator = OverlayActuator(kernel, view.layout, kernel)
 
