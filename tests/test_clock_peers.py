@@ -15,9 +15,9 @@ import pytest
 from bench.independence import effective, outside_at_most
 from bench.studies.clock_peers import chrony, judged, load, network, ours, ptp, rows
 from bench.studies.clock_peers.counting import Counters
-from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot_lab.fabric import capabilities
 from foliot_lab.fabric.namespaces import Namespace, inside, make_socket
+from foliot_lab.faults.skewed_clock import Skew, SkewSpec
 from foliot_schemas import ClockState
 from patience import patience
 

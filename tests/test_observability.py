@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 from foliot_gateway.http import metrics
@@ -19,7 +20,9 @@ QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 def test_every_query_asks_for_metrics_that_the_gateway_has():
     """A panel that is empty for ever looks like a fleet without trouble."""
-    said = set(re.findall(r"^# TYPE (\w+) ", metrics.render(Store(GatewaySettings()), ()).decode(), re.MULTILINE))
+    said = set(
+        re.findall(r"^# TYPE (\w+) ", metrics.render(Store(GatewaySettings(), time.time_ns), ()).decode(), re.MULTILINE)
+    )
     asked = {_OF_A_HISTOGRAM.sub("", name) for query in QUERIES for name in re.findall(r"foliot_\w+", query)}
 
     assert asked - said == set()
@@ -27,7 +30,9 @@ def test_every_query_asks_for_metrics_that_the_gateway_has():
 
 def test_every_metric_of_the_gateway_is_shown_but_the_size_of_its_store():
     """What is worth a metric is worth a look."""
-    said = set(re.findall(r"^# TYPE (\w+) ", metrics.render(Store(GatewaySettings()), ()).decode(), re.MULTILINE))
+    said = set(
+        re.findall(r"^# TYPE (\w+) ", metrics.render(Store(GatewaySettings(), time.time_ns), ()).decode(), re.MULTILINE)
+    )
     asked = {_OF_A_HISTOGRAM.sub("", name) for query in QUERIES for name in re.findall(r"foliot_\w+", query)}
 
     assert said - asked == {"foliot_trace_store_bytes"}

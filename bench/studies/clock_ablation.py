@@ -29,7 +29,6 @@ from foliot_sync.core.fit.least_residual import LeastResidual
 from foliot_sync.core.fit.queueing_split import Share, share
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
 from foliot_sync.core.track import kalman
-from foliot_sync.settings import SyncSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,8 +113,9 @@ TOOLS = (
     WHOLE,
     Tool("foliot, minimum filter", None,
          {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned}),
-    Tool("foliot, hard margin", SyncSettings(tolerated_share=0.0),
-         {"foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0}),
+    Tool("foliot, hard margin", None,
+         {"foliot_sync.settings.SyncSettings.tolerated_share": 0.0,
+          "foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0}),
     Tool("foliot, no coded pairs", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs.sift": _none_pure}),
     Tool("foliot, no network effect", None, {"foliot_sync.core.solve.window_solution.solve": _tree}),
     Tool("foliot, no window filter", None,

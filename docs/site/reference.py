@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+import time
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,7 +130,7 @@ def messages(document: Schema) -> str:
 
 def http() -> str:
     """The requests that the gateway answers, by its OpenAPI document."""
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     app = api.make(store, Hub(store))
     document: Schema = app.openapi_schema.to_schema()
     said = {

@@ -21,7 +21,7 @@ from foliot_lab.measure.clock_truth import SAMPLE_S, LabTime, Truth
 from foliot_lab.report.narration import Narrator
 from foliot_lab.scenario.spec import ClockSpec
 from foliot_lab.scenario.topology import CENTRAL
-from foliot_lab.services import deployment, ports
+from foliot_lab.services import deployment, emulated_actuator, ports
 from foliot_lab.services.lab import READY_S, described
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas import Command, Event, Outcome
@@ -34,7 +34,11 @@ _NODES, _RAILS = 4, 2
 _WATCH_CLOCKS_S = 10.0
 _DEAD_S = 4.0
 _VICTIM = "node2/probe"
-_SERVICES = {"agent.actuator": "emulated", "agent.armed": "off"}
+_SERVICES = {
+    "extensions.modules": [emulated_actuator.__name__],
+    "agent.actuator": emulated_actuator.NAME,
+    "agent.armed": "off",
+}
 
 
 class Loopback:

@@ -37,11 +37,12 @@ def blank(owner: object, row: int) -> None:
             column[row] = 0
 
 
-def move(owner: object, larger: object) -> None:
-    """Gives an object the arrays of a larger one of its kind, with its own values in their first rows.
+def enlarge(owner: Any, rows: int) -> None:
+    """Gives an object the arrays of a larger one, ``type(owner)(rows)``, with its own values in their first rows.
 
-    All that is no array stays the owner's.
+    All that is no array stays as it is.
     """
+    larger = type(owner)(rows)
     for name, column in vars(owner).items():
         if isinstance(column, np.ndarray):
             wide = getattr(larger, name)

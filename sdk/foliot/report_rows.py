@@ -20,19 +20,19 @@ class ReportRows:
     """The rows of each node's last regular report. Mostly the next report names the same paths."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, NDArray[np.int32]]] = {}
+        self.known: dict[str, tuple[int, NDArray[np.int32]]] = {}
         """A hash of the names, which themselves take 15 kB, and their rows, by node."""
 
     def of(self, node: str, names: tuple[str, ...], row: Callable[[str], int]) -> NDArray[np.int32]:
         """The rows of a report's paths; `row` finds or makes that of one name."""
-        known, said = self._known.get(node), hash(names)
+        known, said = self.known.get(node), hash(names)
         if known is not None and known[0] == said and len(known[1]) == len(names):
             return known[1]
         rows = np.array([row(name) for name in names], np.int32)
         if len(names) >= _REGULAR:
-            self._known[node] = said, rows
+            self.known[node] = said, rows
         return rows
 
     def forget(self) -> None:
         """Forgets all rows, because they may have changed: all names are looked up anew."""
-        self._known.clear()
+        self.known.clear()

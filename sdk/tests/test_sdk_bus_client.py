@@ -114,6 +114,29 @@ async def test_the_newest_message_of_each_subject_is_kept(buses):
     assert sorted(message.at_ns for message in found) == list(range(300, 600))
 
 
+async def test_the_last_messages_of_a_stream_are_told_again(buses):
+    """So many at most, the oldest first; what nobody can read or take is passed over, and rejected no more."""
+    one, _ = buses
+    told = []
+    await one.replay(EVENT, 20, told.append)
+    assert told == []
+    for number in range(40):
+        one.publish_kept(EVENT, event(number), "flap", "node3.rail0")
+    async with asyncio.timeout(patience(20)):
+        while one.counts["kept"] < 40:  # noqa: ASYNC110 - the bus sets no event of ours
+            await asyncio.sleep(0.02)
+    await one._stream.publish(EVENT.subject("flap", "node3.rail0"), b"broken")
+
+    def take(message):
+        if message == event(30):
+            raise ValueError("it is not wanted")
+        told.append(message)
+
+    await one.replay(EVENT, 20, take)
+    assert sorted(message.at_ns for message in told) == [*range(21, 30), *range(31, 40)]
+    assert one.counts["rejected"] == 0
+
+
 async def test_who_asked_is_told_that_the_bus_is_away_and_back_but_not_of_its_own_leaving(nats_server):
     """A server that dies is news, and that it is there again; closing the connection is not."""
     bus = await Bus.connect(nats_server.settings, "service")

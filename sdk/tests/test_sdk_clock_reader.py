@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from paged import FAR, SECOND, local, state, why
 
 import foliot.clock
-from foliot.clock import ClockUnknown, HostClock, Interval, Reader
+from foliot.clock import ClockUnknown, Interval, Reader
 from foliot.clock import page as clock_page
 from foliot.clock import reader as clock_reader
 from foliot.clock import writer as clock_writer
-from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot.clock.page import SIZE
 from foliot.clock.writer import PageWriter
 from foliot.settings import ClockSettings
@@ -229,20 +228,6 @@ def test_a_page_that_is_gone_holds_until_it_is_void(writer, place, reader, monke
     assert reader.now()
 
     assert why(Reader(place)) == "no-page"
-
-
-def test_a_lab_s_skew_is_part_of_local_time(tmp_path):
-    """The page names it, so that nobody reads a skewed clock as if it were straight."""
-    spec = SkewSpec(start_raw_ns=local(), offset_ns=-50_000_000, drift_ppb=30_000.0)
-    (tmp_path / "skew.json").write_bytes(msgspec.json.encode(spec))
-    host = HostClock("node3", Skew(spec))
-    writer = PageWriter(str(tmp_path / "clock"), "node3", str(tmp_path / "skew.json"))
-    writer.write(state(as_of_ns=host.local_ns()), host.local_ns())
-    host.update(Reader(str(tmp_path / "clock")).read().state)
-    before, interval, after = host.now_ns(), Reader(str(tmp_path / "clock")).now(), host.now_ns()
-    writer.close()
-
-    assert before - 10_000 <= interval.middle_ns <= after + 10_000
 
 
 def test_waiting_ends_with_a_time(writer, reader):

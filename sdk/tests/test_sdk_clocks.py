@@ -1,16 +1,12 @@
-"""Clocks and injected skew."""
+"""Clocks."""
 
 from __future__ import annotations
 
 import time
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foliot.clock import BusClock, HostClock
-from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot_schemas import ClockState
 
 START = 1_000_000_000_000
@@ -49,42 +45,6 @@ def test_bound_of_the_unknown_is_a_number():
     """What promises nothing at once promises nothing later either, without overflow."""
     lost = state(bound_ns=1 << 62, hard_bound_ns=1 << 62, growth_ppb=1e308, wander_ppb=1e308)
     assert lost.bound_at_ns(-START) == lost.hard_bound_at_ns(-START) == 1 << 62
-
-
-@given(
-    offset=st.integers(-(10**9), 10**9), drift=st.floats(-1e5, 1e5), wander=st.sampled_from([0.0, 20.0]),
-    age=st.integers(0, 10**13),
-)  # fmt: skip
-def test_one_moment_and_many_moments_have_the_same_skew(offset, drift, wander, age):
-    """The vectorised form is the scalar one."""
-    skew = Skew(SkewSpec(start_raw_ns=START, offset_ns=offset, drift_ppb=drift, wander_ppb=wander, seed=3))
-    raw = START + age
-
-    assert abs(skew.offset_ns(raw) - int(skew.offsets_ns(np.array([raw]))[0])) <= 1
-
-
-def test_wander_is_a_random_walk_that_the_seed_repeats():
-    """Drift changes by `wander_ppb` per square root of a second; the same seed walks the same way."""
-    spec = SkewSpec(start_raw_ns=START, wander_ppb=20.0, seed=5)
-    one, same, other = Skew(spec), Skew(spec), Skew(SkewSpec(start_raw_ns=START, wander_ppb=20.0, seed=6))
-    seconds = START + np.arange(0, 4_000) * 10**9
-    drift = np.diff(one.offsets_ns(seconds))
-
-    assert (one.offsets_ns(seconds) == same.offsets_ns(seconds)).all()
-    assert (one.offsets_ns(seconds) != other.offsets_ns(seconds)).any()
-    assert np.std(np.diff(drift)) == pytest.approx(20.0, rel=0.1)
-
-
-def test_a_step_is_seen_at_the_next_reading(tmp_path):
-    """The lab rewrites a file; every process that maps it sees the step."""
-    path = tmp_path / "step"
-    path.write_bytes(bytes(8))
-    skew = Skew(SkewSpec(start_raw_ns=START, offset_ns=7, step_file=str(path)))
-    before = skew.offset_ns(START)
-    with path.open("r+b") as file:
-        file.write((5_000_000).to_bytes(8, "little", signed=True))
-
-    assert (before, skew.offset_ns(START)) == (7, 5_000_007)
 
 
 def test_a_host_clock_promises_nothing_before_sync_has_spoken():
@@ -153,28 +113,6 @@ def test_a_bound_needs_a_state_that_stands(changes, trusted):
     clock.update(state(**{"as_of_ns": now, "void_after_ns": now + 10**12, **changes}))
 
     assert trusted == (clock.bound_ns() >= 0)
-
-
-def test_packet_stamps_become_local_time_with_the_skew():
-    """A stamp lies between the local times before and after it, which the skew sets back by 50 ms.
-
-    Stamps keep their distances.
-    """
-    raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-    skewed_ns = -50_000_000
-    clock = HostClock("node3", Skew(SkewSpec(start_raw_ns=raw, offset_ns=skewed_ns)))
-    while True:
-        before = clock.local_ns()
-        stamp = time.clock_gettime_ns(time.CLOCK_REALTIME)
-        mapped = clock.realtime_to_local(np.array([stamp, stamp + 1_000], dtype=np.int64))
-        after = clock.local_ns()
-        if after - before < -skewed_ns // 4:
-            break  # else the machine halted in between, and the stamp says nothing of the skew
-
-    # A reading of both clocks is wrong by half of what it took, and a machine that halts in it may make that long.
-    slack_ns = (after - before) // 2 + 10_000
-    assert before - slack_ns <= int(mapped[0]) <= after + slack_ns
-    assert abs(int(mapped[1] - mapped[0]) - 1_000) <= 2
 
 
 def test_a_bus_clock_believes_the_message_that_came_fastest(monkeypatch):

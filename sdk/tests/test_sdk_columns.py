@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foliot.columns import blank, grown, move, widen
+from foliot.columns import blank, enlarge, grown, widen
 
 
 @pytest.mark.parametrize("rows", [0, 2, 3])
@@ -31,7 +31,7 @@ def test_an_object_takes_larger_arrays_and_keeps_the_rest():
 
     small = Rows(2, every=5)
     small.next[:] = [7, 8]
-    move(small, Rows(4))
+    enlarge(small, 4)
     assert (small.every, small.next.tolist()) == (5, [7, 8, -1, -1])
 
 

@@ -9,7 +9,6 @@ import pytest
 import structlog
 
 from foliot.node.addressing import describe, path_prefix, service_prefix
-from foliot.runtime.service import node_clock
 from foliot.settings import BusSettings, NicSettings, NodeSettings, SettingsError, load, read
 
 
@@ -146,14 +145,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, content):
     monkeypatch.setenv("FOLIOT_CONFIG", str(file))
     with pytest.raises(SettingsError, match="not TOML"):
         load(BusSettings, "bus")
-
-
-@pytest.mark.parametrize("content", [None, b"{", b"{}", b'{"start_raw_ns": 1, "step_file": "/nowhere"}'])
-def test_a_clock_skew_that_is_none_is_a_wrong_setting(tmp_path, monkeypatch, content):
-    """As any other."""
-    file = tmp_path / "skew.json"
-    if content is not None:
-        file.write_bytes(content)
-    monkeypatch.setenv("FOLIOT_CLOCK_SKEW", str(file))
-    with pytest.raises(SettingsError, match="FOLIOT_CLOCK_SKEW"):
-        node_clock("node3")

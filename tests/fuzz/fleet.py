@@ -18,6 +18,7 @@ from msgspec import structs
 
 from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
+from foliot_lab.services import emulated_actuator
 from foliot_schemas import Command, Event, PortState, StampBatch, StampRow
 from foliot_schemas.observation import Stream
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, INVENTORY, OUTCOME, PORT, REJECTED, SERVICES, STAMPS
@@ -49,7 +50,7 @@ class Fleet:
     def __init__(self, bus, folder: Path, url: str) -> None:
         self.bus = bus
         self.settings = NodeSettings(
-            name="node0", index=0, path_prefix="127.64.0.0/10", entropies=(1, 2),
+            name="node0", index=0, service_prefix="127.200.0.0/13", path_prefix="127.64.0.0/10", entropies=(1, 2),
             nics=tuple(
                 NicSettings(rail=rail, number=number, device="lo", address=f"127.0.{number + 1}.1")
                 for number, rail in enumerate(hostile.RAILS)
@@ -75,8 +76,10 @@ class Fleet:
         config.write_text(
             f'[bus]\nurl = "{self._url}"\n[telemetry]\nendpoint = ""\n[sync]\nwindow_s = 0.5\n[gateway]\n'
             f"port = {self.http}\ngrpc_port = {self.rpc}\n"
-            f'[agent]\nactuator = "emulated"\narmed = "always"\nkey = "{KEY}"\n'
-            f'[node]\nname = "node0"\nindex = 0\npath_prefix = "127.64.0.0/10"\nentropies = [1, 2]\n'
+            f'[extensions]\nmodules = ["{emulated_actuator.__name__}"]\n'
+            f'[agent]\nactuator = "{emulated_actuator.NAME}"\narmed = "always"\nkey = "{KEY}"\n'
+            f'[node]\nname = "node0"\nindex = 0\nservice_prefix = "127.200.0.0/13"\n'
+            f'path_prefix = "127.64.0.0/10"\nentropies = [1, 2]\n'
             f"probe_port = {self.settings.probe_port}\nagent_port = {self.settings.agent_port}\n{nics}"
         )
         await self.bus.subscribe(REJECTED, self._on_rejected)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+import time
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,7 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     if isinstance(message, FitBatch):
         said += Synchroniser(SyncSettings()).weigh([fit_messages.read(message, 5)], 2)
     if isinstance(message, Event):
-        Store(GatewaySettings()).event(message)
+        Store(GatewaySettings(), time.time_ns).event(message)
     return said
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 
 import hostile
 import msgspec
@@ -135,7 +136,7 @@ FEEDS = {
 @given(st.lists(st.one_of(*(st.tuples(st.just(name), feed) for name, feed in FEEDS.items())), max_size=25))
 def test_a_gateway_shows_whatever_was_said(seen):
     """All that it shows is JSON and metrics, whatever it was told."""
-    present = Store(GatewaySettings())
+    present = Store(GatewaySettings(), time.time_ns)
     feed = Feed(present, BusClock("gateway"))
 
     async def take():

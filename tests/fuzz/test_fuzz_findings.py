@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import hostile
 import numpy as np
 import pytest
@@ -168,7 +170,7 @@ def test_of_batches_one_of_each_node_is_remembered(detector):
     for number in range(100):
         names = tuple(f"x{number}.r>y.r#{index % 7}" for index in range(8_000))
         table.ids_said_by(f"node{number % 2}", names, detector.inventory.nics)
-    assert [len(rows) for _, rows in table._reported._known.values()] == [8_000, 8_000]
+    assert [len(rows) for _, rows in table._reported.known.values()] == [8_000, 8_000]
 
 
 def test_a_port_from_the_future_is_believed_for_some_seconds(detector):
@@ -252,7 +254,7 @@ def test_a_reader_may_claim_to_have_read_any_number():
 
 def test_a_gateway_counts_no_traffic_that_is_gone():
     """What is wanted of a node may name other peers each time."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for number in range(100):
         ways = (structs.replace(WAY, peer=f"peer{number}"),)
         fleet.fold_wanted("node0", NodePaths(node="node0", lease_revision=number, placements=ways))
@@ -264,11 +266,12 @@ def test_a_gateway_counts_no_traffic_that_is_gone():
 
 def test_a_gateway_has_room_for_some_strangers_and_for_the_whole_inventory():
     """A flood of names fills the one and not the other."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for number in range(MOST_STRANGERS + 100):
         name = f"stranger{number}"
         fleet.fold_port(port(NOW_NS, node=name, nic=f"{name}.rail0"))
-        fleet.fold_delays(delays(f"node1.rail0>{name}.rail0#0", node=name))
+        # As many as of a report whose rows are remembered.
+        fleet.fold_delays(delays(*(f"node1.rail0>{name}.rail0#{entropy}" for entropy in range(8)), node=name))
         fleet.fold_outcome(
             Outcome(id="o", command="c", verb="reroute", node=name, status="done", away=("r",), placements=(WAY,))
         )
@@ -277,7 +280,7 @@ def test_a_gateway_has_room_for_some_strangers_and_for_the_whole_inventory():
         dead = Event(id=name, kind="process", who=f"{name}/probe", state="dead", at_ns=NOW_NS, since_ns=NOW_NS)
         fleet.fold_event(dead)
     ways, paths = fleet._ways, fleet._paths
-    tables = (fleet._ports, fleet._dead, paths._numbers, paths._indices, ways._away, ways._reported, ways._wanted)
+    tables = (fleet._ports, fleet._dead, paths._numbers, paths._reports.known, ways._away, ways._reported, ways._wanted)
     assert [len(each) for each in tables] == [MOST_STRANGERS] * len(tables)
     assert len(ways._out) + len(ways._into) + len(fleet.changed_tiles()) < 8 * MOST_STRANGERS
     for record in hostile.INVENTORY:

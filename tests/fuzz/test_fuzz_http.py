@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import hostile
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -36,7 +38,7 @@ bodies = st.tuples(
 @pytest.fixture(scope="module")
 def client():
     """A gateway that knows a little."""
-    present = Store(GatewaySettings())
+    present = Store(GatewaySettings(), time.time_ns)
     for record in hostile.INVENTORY:
         present.fleet.fold_node(record.name, record)
     present.event(Event(id="e1", kind="clock", who="node0", state="disrupted", at_ns=1, since_ns=1, fault="f"))

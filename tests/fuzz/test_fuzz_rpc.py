@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import grpc
 import hostile
@@ -43,7 +44,7 @@ class Context:
 @pytest.fixture(scope="module")
 def known():
     """What a gateway knows: a little."""
-    present = Store(GatewaySettings())
+    present = Store(GatewaySettings(), time.time_ns)
     for record in hostile.INVENTORY:
         present.fleet.fold_node(record.name, record)
     present.event(Event(id="e1", kind="clock", who="node0", state="disrupted", at_ns=1, since_ns=1, fault="f"))

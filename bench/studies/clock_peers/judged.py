@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.studies.clock_peers.chrony import Estimate
     from bench.studies.clock_peers.ours import Told
     from bench.studies.clock_peers.ptp import Offset
-    from foliot.clock.injected_skew import Skew
+    from foliot_lab.faults.skewed_clock import Skew
     from foliot_schemas import ClockState
 
 WINDOW_S = 2.0

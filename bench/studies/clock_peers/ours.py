@@ -14,11 +14,11 @@ import msgspec
 
 from bench.studies.clock_peers.network import BUS, DEVICE
 from foliot.bus.client import Bus
-from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot.node.addressing import describe
 from foliot.runtime.supervisor import nats_server
 from foliot.settings import BusSettings, NicSettings, NodeSettings
 from foliot.text.toml_text import toml
+from foliot_lab.faults.skewed_clock import Skew, SkewSpec
 from foliot_schemas.subjects import CLOCK, INVENTORY
 
 if TYPE_CHECKING:

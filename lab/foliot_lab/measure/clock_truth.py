@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot.clock.injected_skew import Skew
+    from foliot_lab.faults.skewed_clock import Skew
     from foliot_schemas import ClockState
 
 SAMPLE_S = 0.1

@@ -9,6 +9,7 @@ import msgspec
 
 from foliot.settings import read
 from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
+from foliot_detector.flap_rules import CountRule
 from foliot_detector.settings import DetectorSettings
 from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from foliot.settings import Section
+    from foliot_detector.flap_rules import FlapRule
     from foliot_lab.measure.outages import Verdict
     from foliot_lab.report.report import FaultReport, Report
     from foliot_lab.scenario.promises import Key
@@ -236,7 +238,7 @@ class Outcome:
         held_s = min(remediator.probation_s * 2.0 ** min(losses - 1, _MOST_DOUBLINGS), remediator.longest_probation_s)
         if not spec.where.startswith("rail") and losses > 1:
             ports = _settings(scenario, "detector", DetectorSettings).parts()[PortFlapSettings]
-            held_s += ports.rule().held_s(losses)
+            held_s += _suppressed_s(ports.rule(), losses)
         return held_s
 
 
@@ -248,6 +250,15 @@ def _settings(scenario: Scenario, name: str, kind: type[Section]) -> Section:
     }
     given.pop("armed", None)
     return read(kind, name, {name: given}, {}, source="scenario")
+
+
+def _suppressed_s(rule: FlapRule, flaps: int) -> float:
+    """For how long so many flaps at once keep a port from being used, after the last. Outages are not at once."""
+    if isinstance(rule, CountRule):
+        seen = {"falls": flaps, "transitions": 2 * flaps, "outages": 0}[rule.counts]
+        return max(rule.window_s, rule.hold_s) if seen >= rule.least else 0.0
+    penalty = min(flaps * rule.penalty, rule.ceiling)
+    return rule.half_life_s * math.log2(penalty / rule.reuse) if penalty > rule.suppress else 0.0
 
 
 def _damped(fault: FaultReport, lasts_s: float) -> Finding:

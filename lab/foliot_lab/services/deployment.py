@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foliot.clock.injected_skew import Skew, SkewSpec
 from foliot.keys.keyring import Keyring
 from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
 from foliot.text.toml_text import toml
+from foliot_lab.faults.skewed_clock import Skew, SkewSpec
 from foliot_lab.faults.world import write_step
 from foliot_lab.scenario.topology import CENTRAL
 

@@ -29,8 +29,8 @@ from foliot.bus.outbox import Outbox
 from foliot.bus.provisioning import make_streams
 from foliot.bus.rejected import Rejecting
 from foliot.bus.retry import BUS_ERRORS, until_done
-from foliot.bus.stream_read import pattern, stored
-from foliot_schemas import encode
+from foliot.bus.stream_read import each_stored, pattern, stored
+from foliot_schemas import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -234,6 +234,27 @@ class Bus:
         for raw in await stored(self._stream, channel.stream, pattern(channel, names), **latest):
             await self._delivery.hand_over(channel, take, raw, once=False)
         return found
+
+    async def replay(self, channel: Channel, most: int, take: Callable[[Any], None]) -> None:
+        """Calls this with the last messages that the channel's stream has stored: so many at most, the oldest first.
+
+        It passes over broken ones: the service that read them when they were new has rejected them aloud.
+
+        Parameters:
+            take: may raise `ValueError`, which passes over a message, too.
+
+        Raises:
+            nats.errors.Error: the bus did not answer.
+        """
+        last = (await self._stream.stream_info(channel.stream)).state.last_seq
+        first = {"deliver_policy": api.DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": max(1, last - most + 1)}
+        async for raw in each_stored(self._stream, channel.stream, channel.all, **first):
+            try:
+                message = decode(raw.data, channel.message)
+                channel.check(raw.subject, message)
+                take(message)
+            except ValueError as error:
+                log.info("history_passed_over", subject=raw.subject, reason=str(error))
 
     # -- key-value ----------------------------------------------------------------------------------------------------
 

@@ -41,10 +41,7 @@ class BusClosedError(Exception):
 
 
 async def establish(client: Any, found: dict[str, Any], **callbacks: Any) -> None:
-    """Connects nats-py's client with `options` and callbacks, and waits for as long as it takes.
-
-    Afterwards it reconnects forever.
-    """
+    """Connects nats-py's client with `options` and callbacks, however long it takes. It reconnects forever."""
     waiting = False
     while True:
         try:
@@ -103,10 +100,7 @@ async def flush(client: Any) -> None:
 
 
 async def note(counts: collections.Counter[str], error: Exception) -> None:
-    """Logs an error that nats-py tells in passing.
-
-    It does so loudly, if a message was lost or a request will never be answered.
-    """
+    """Logs an error that nats-py tells in passing: loudly, if a message was lost or a request will not be answered."""
     reason = str(error) or type(error).__name__
     if isinstance(error, nats.errors.SlowConsumerError):
         counts["behind"] += 1

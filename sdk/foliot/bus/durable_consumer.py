@@ -1,7 +1,4 @@
-"""Catches up with a stream after a plain subscription missed messages.
-
-It makes its durable consumer anew when that has gone.
-"""
+"""Catches up with a stream after missed messages, by a durable consumer that it makes anew when that has gone."""
 
 from __future__ import annotations
 

@@ -60,10 +60,7 @@ class KeyValue:
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
-        """Forgets all buckets, because the server may have lost those in its memory.
-
-        The next use asks for each again.
-        """
+        """Forgets all buckets, as the server may have lost those in its memory; the next use asks for each again."""
         self._stores.clear()
 
     async def open(self) -> None:

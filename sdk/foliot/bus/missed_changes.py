@@ -42,10 +42,7 @@ class MissedChanges:
         self.watches: list[KeyValueWatch] = []
 
     async def keep_looking(self) -> None:
-        """Looks again and again, until cancelled.
-
-        The nodes of a fleet begin together, so they look at different times.
-        """
+        """Looks again and again, until cancelled, at a time of its own: the nodes of a fleet begin together."""
         pause_s = _FIRST_PAUSE_S
         while True:
             await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311 - nothing secret

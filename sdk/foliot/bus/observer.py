@@ -161,10 +161,7 @@ class Observer:
         return await self._or_nothing(f"KV_{bucket}", self._values(bucket, subject))
 
     def note(self, heard: Iterable[Heard]) -> list[Heard]:
-        """Takes messages that were read from streams, and returns the new ones by time.
-
-        `heard` does not bring them again.
-        """
+        """Returns, by time, the new ones of the messages read from streams; `heard` does not bring them again."""
         return [each for each in sorted(heard, key=lambda each: each.arrived_ns) if self._is_new(each)]
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -29,10 +29,7 @@ _LOOK_S = 0.02
 
 
 class _Line:
-    """Messages of one family of subjects that wait for the bus, or behind one that does.
-
-    The message that was published first stands first.
-    """
+    """Messages of one family of subjects that wait for the bus, or behind one that does. The oldest stands first."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []

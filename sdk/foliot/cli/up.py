@@ -41,10 +41,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _specs(arguments: argparse.Namespace) -> list[ProcessSpec]:
-    """NATS first, then the services that need it.
-
-    Probe and agent are there only if the settings say that this machine is a node.
-    """
+    """NATS first, then the services that need it; probe and agent only if the settings say that this is a node."""
     specs = [] if arguments.no_nats else [nats_server(arguments.store)]
     names = list(CENTRAL)
     if arguments.config and "node" in tomllib.loads(Path(arguments.config).read_text()):

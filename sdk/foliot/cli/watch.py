@@ -91,10 +91,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 async def _until_nobody_reads(work: Coroutine[Any, Any, None]) -> None:
-    """Does the work, and raises `BrokenPipeError` when the reader of a pipe on standard output goes.
-
-    It does so also while there is nothing to write.
-    """
+    """Does the work; raises `BrokenPipeError` when the reader of standard output goes, also with nothing to write."""
     task = asyncio.ensure_future(work)
     output = sys.stdout.fileno()
     if not stat.S_ISFIFO(os.fstat(output).st_mode):

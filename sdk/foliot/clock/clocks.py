@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from foliot.clock.injected_skew import Skew
+    from foliot.clock.realtime_map import CrossTimestamp
     from foliot_schemas import ClockState
 
 
@@ -43,27 +43,28 @@ class HostClock:
 
     Parameters:
         name: the clock's name in the inventory.
-        skew: an error to inject, in the lab.
     """
 
-    def __init__(self, name: str, skew: Skew | None = None) -> None:
+    def __init__(self, name: str) -> None:
         from foliot.clock.realtime_map import RealtimeMap  # noqa: PLC0415 - it needs numpy, and a program that only wants the time has no such clock
 
         self.name = name
         self.state: ClockState | None = None
-        self._skew = skew
         self._ruler = RealtimeMap()
         self._epoch_ns = self.epoch_ns()
 
     def local_ns(self) -> int:
-        """CLOCK_MONOTONIC_RAW, plus the skew."""
-        raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        return raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
+        """CLOCK_MONOTONIC_RAW."""
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+    def reading(self) -> CrossTimestamp:
+        """Local time and CLOCK_REALTIME of one moment, to some ten nanoseconds."""
+        return self._ruler.reading()
 
     def epoch_ns(self) -> int:
-        """CLOCK_REALTIME minus local time, now, to some ten nanoseconds."""
-        raw_ns, realtime_ns = self._ruler.reading()
-        return realtime_ns - raw_ns - (0 if self._skew is None else self._skew.offset_ns(raw_ns))
+        """CLOCK_REALTIME minus local time, now."""
+        local_ns, realtime_ns = self.reading()
+        return realtime_ns - local_ns
 
     def update(self, state: ClockState) -> bool:
         """Takes sync's state, if it is of this clock; says whether it was taken.
@@ -98,14 +99,10 @@ class HostClock:
         return -1 if local_ns > self.state.void_after_ns else self.state.bound_at_ns(local_ns)
 
     def moment(self) -> Moment | None:
-        """The present reference time for a daemon that keeps CLOCK_REALTIME by it.
-
-        It is None without a valid state from sync.
-        """
+        """The reference time for a daemon that keeps CLOCK_REALTIME by it; None without a valid state from sync."""
         if self.state is None or self.bound_ns() < 0:
             return None
-        raw_ns, realtime_ns = self._ruler.reading()
-        local_ns = raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
+        local_ns, realtime_ns = self.reading()
         reference_ns, state = self.state.reference_ns(local_ns), self.state
         if state.timescale not in {"utc", "tai"}:
             return Moment(reference_ns, realtime_ns, 0)
@@ -117,8 +114,7 @@ class HostClock:
 
         A daemon that disciplines CLOCK_REALTIME bends the kernel's stamps; local time stays straight.
         """
-        raw_ns = self._ruler.realtime_to_raw(stamps_ns)
-        return raw_ns if self._skew is None else raw_ns + self._skew.offsets_ns(raw_ns)
+        return self._ruler.realtime_to_raw(stamps_ns)
 
 
 class BusClock:

@@ -25,10 +25,7 @@ _AHEAD_NS = 250_000_000
 
 @dataclass(slots=True)
 class _Differences:
-    """Differences of arrival and a node's own time: the sum of its clock's error and the delay.
-
-    Only the delay varies.
-    """
+    """Differences of arrival and a node's own time: its clock's error plus the delay, which alone varies."""
 
     newest_ns: int
     """The latest of the node's own times."""

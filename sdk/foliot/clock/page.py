@@ -146,7 +146,7 @@ class Header(NamedTuple):
     boot: bytes
     clock: bytes
     skew: bytes
-    """Path of the lab's `SkewSpec` that is added to the local time; empty on a real host."""
+    """Path of the file with the error that a lab adds to the local time; empty on a real host."""
 
 
 def as_state(told: Told, clock: str) -> ClockState:
@@ -219,10 +219,7 @@ def text(field: bytes) -> str:
 
 
 def slept_ns() -> int:
-    """The time for which this host was suspended since its boot, in ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC.
-
-    The closest of three tries.
-    """
+    """How long this host was suspended since boot, in ns: CLOCK_BOOTTIME less CLOCK_MONOTONIC, best of three tries."""
     best = (1 << 62, 0)
     for _ in range(3):
         before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -233,10 +230,7 @@ def slept_ns() -> int:
 
 
 def boot() -> bytes:
-    """The id of the kernel's boot; zeros if it is unknown.
-
-    Where /proc/sys cannot be seen, it is ``FOLIOT_BOOT_ID``, if that is one.
-    """
+    """The id of the kernel's boot, or ``FOLIOT_BOOT_ID`` where /proc/sys cannot be seen; zeros if it is unknown."""
     try:
         found = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -249,10 +243,7 @@ def boot() -> bytes:
 
 
 def time_namespace() -> int:
-    """The number of this process's time namespace; 0 where the kernel has none.
-
-    CLOCK_MONOTONIC_RAW may be shifted in it.
-    """
+    """The number of this process's time namespace, which may shift CLOCK_MONOTONIC_RAW; 0 where the kernel has none."""
     try:
         return Path("/proc/self/ns/time").stat().st_ino
     except OSError:

@@ -15,8 +15,8 @@ from foliot.places import CLOCK_PAGE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foliot.clock.injected_skew import Skew
-    from foliot.clock.page import Told
+    from foliot.clock.clocks import HostClock
+    from foliot.clock.page import Header, Told
     from foliot_schemas import ClockState
 
 _AGAIN_NS = 100_000_000
@@ -117,7 +117,8 @@ class Reader:
     def __init__(self, path: str = "") -> None:
         self._path = path
         self._page: Page | None = None
-        self._skew: Skew | None = None
+        self._lab_clock: HostClock | None = None
+        """In a lab that skews the node's clock, this clock."""
         self._known = _NOTHING
 
     def now(self, *, hard: bool = False) -> Interval:
@@ -198,8 +199,7 @@ class Reader:
         return Reading(local_ns, name, state, "", "", told.told_ns)
 
     def _local_ns(self) -> int:
-        raw_ns = clock_gettime_ns(CLOCK_MONOTONIC_RAW)
-        return raw_ns if self._skew is None else raw_ns + self._skew.offset_ns(raw_ns)
+        return clock_gettime_ns(CLOCK_MONOTONIC_RAW) if self._lab_clock is None else self._lab_clock.local_ns()
 
     def _look(self) -> tuple[_Known, int]:
         """The page as it is, and local time."""
@@ -210,7 +210,7 @@ class Reader:
         local_ns = self._local_ns()
         _believe(told, local_ns)
         # A lab's skew is computed anew each time.
-        until_ns = min(told.void_after_ns, local_ns + _AGAIN_NS) if self._skew is None else -1
+        until_ns = min(told.void_after_ns, local_ns + _AGAIN_NS) if self._lab_clock is None else -1
         known = _Known(
             page.words, told.number, until_ns, told.as_of_ns, told.offset_ns, told.drift_ppb * 1e-9, told.bound_ns,
             told.growth_ppb, told.wander_ppb, told.hard_bound_ns if 0 <= told.hard_bound_ns < _FAR_NS else inf,
@@ -220,10 +220,7 @@ class Reader:
         return known, local_ns
 
     def _attach(self) -> None:
-        """Maps the page, and maps it anew when another lies in its place.
-
-        If it has gone, the mapped one holds until it is void.
-        """
+        """Maps the page, and anew when another lies in its place; one that has gone holds until it is void."""
         if not self._path:
             self._path = _configured()
         try:
@@ -235,7 +232,7 @@ class Reader:
             if self._page is not None and self._page.identity == (found.st_dev, found.st_ino):
                 return
         page = Page(self._path)
-        self._skew = _skew(text(page.header.skew))
+        self._lab_clock = _lab_clock(page.header)
         self._page = page
 
 
@@ -281,12 +278,12 @@ def _configured() -> str:
     return path
 
 
-def _skew(path: str) -> Skew | None:
-    if not path:
+def _lab_clock(header: Header) -> HostClock | None:
+    if not (path := text(header.skew)):
         return None
-    from foliot.clock.injected_skew import from_file  # noqa: PLC0415 - in a lab only, and it needs numpy
+    from foliot.clock.lab_clock import lab_clock  # noqa: PLC0415 - in a lab only, and it needs numpy
 
-    return from_file(path)
+    return lab_clock(text(header.clock), path)
 
 
 _reader = Reader()

@@ -43,7 +43,7 @@ class PageWriter:
     The state that an earlier probe of this boot left there stands until sync speaks again.
 
     Parameters:
-        skew: path of the lab's `SkewSpec`; empty: none.
+        skew: path of the file with a lab's clock error; empty: none.
 
     Raises:
         OSError: the page cannot be written there, or another probe writes it.

@@ -224,10 +224,7 @@ class Keyring:
         )
 
     def _make_certificates(self, hosts: tuple[str, ...]) -> None:
-        """Makes certificates that are missing or void.
-
-        Each is written after its key, so an existing one has its key.
-        """
+        """Makes certificates that are missing or void, each after its key, so that an existing one has its key."""
         now = dt.datetime.fromtimestamp(self._now_s(), dt.UTC)
         authority, (server, key) = self.folder / "ca.pem", (self.server_conf.with_name(name) for _, name in _TLS)
         is_new = not authority.exists()

@@ -58,10 +58,7 @@ def path_prefix(settings: NodeSettings, rail: str, entropy: int) -> str:
 
 
 def place_of(prefix: str, address: str) -> tuple[int, int] | None:
-    """The number of the /16 within a prefix, and the node's index, from an address.
-
-    None: the address is not of this prefix.
-    """
+    """The number of the /16 in a prefix and the node's index, from an address; None: it is not of this prefix."""
     network, host = ipaddress.IPv4Network(prefix), ipaddress.IPv4Address(address)
     if host not in network:
         return None

@@ -61,10 +61,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return sum(self.counts[_bucket(round(LONG_MS * 1e6)) :])
 
     def within_ms(self, share: float) -> float:
-        """The length that this share of the steps did not exceed, in ms, rounded up by up to an eighth.
-
-        It is 0 without a step.
-        """
+        """The length (ms) that this share of the steps did not exceed, rounded up by up to an eighth; 0: no steps."""
         left = share * self.steps
         for bucket, count in enumerate(self.counts):
             left -= count

@@ -20,7 +20,7 @@ from foliot import tracing
 from foliot.bus.client import Bus
 from foliot.bus.connection import BusClosedError
 from foliot.clock import HostClock
-from foliot.clock.injected_skew import VARIABLE, from_file
+from foliot.clock.lab_clock import VARIABLE, lab_clock
 from foliot.runtime import loop_steps, systemd
 from foliot.runtime.extensions import extend
 from foliot.runtime.liveness_file import beating
@@ -48,10 +48,7 @@ _FULL, _LONG_S = 2, 0.02
 
 
 def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a service until it ends, SIGTERM or SIGINT, and raises `SystemExit`.
-
-    It reports a wrong setting in one line.
-    """
+    """Runs a service until it ends or is signalled, then raises `SystemExit`; reports a wrong setting in one line."""
     try:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
@@ -205,9 +202,9 @@ async def until_closed(bus: Bus) -> AsyncIterator[None]:
 
 
 def node_clock(node: str) -> HostClock:
-    """The host clock of a node, with the skew that a lab may inject."""
-    skew = os.environ.get(VARIABLE, "")
-    return HostClock(node, from_file(skew) if skew else None)
+    """The host clock of a node, or the one that a lab has made of it."""
+    path = os.environ.get(VARIABLE, "")
+    return lab_clock(node, path) if path else HostClock(node)
 
 
 def boot_id() -> str:
@@ -221,10 +218,7 @@ def boot_id() -> str:
 
 
 def _namespace() -> str:
-    """The number that the kernel gave this network namespace, and gives no other until it boots.
-
-    It is empty before Linux 5.14.
-    """
+    """The number that the kernel gave this network namespace alone, until it boots; empty before Linux 5.14."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as any_socket:
         try:
             cookie = any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)

@@ -80,10 +80,7 @@ class Supervisor:
         self._free[name].set()
 
     async def stop(self, last: tuple[str, ...] = ()) -> None:
-        """Ends all: SIGTERM, then, after a grace time, SIGKILL.
-
-        The processes that `last` names end after the others, in that order.
-        """
+        """Ends all by SIGTERM and, after a grace time, SIGKILL. Those that `last` names end last, in that order."""
         for keeper in self._keepers.values():
             keeper.cancel()
         await self._end([name for name in self._running if name not in last])

@@ -29,10 +29,7 @@ def ready(status: str) -> None:
 
 
 def keep_watchdog() -> None:
-    """Tells systemd from the running event loop, again and again, that it turns.
-
-    systemd restarts a service whose loop hangs.
-    """
+    """Tells systemd from the event loop, again and again, that it turns: a service whose loop hangs is restarted."""
     interval_us = os.environ.get("WATCHDOG_USEC", "")
     if interval_us.isdecimal() and os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
         _beat(asyncio.get_running_loop(), int(interval_us) / 1_000_000 / _BEATS)

@@ -122,10 +122,13 @@ class Agent:
         """Makes what reacts: it needs the actuator, which is there once the kernel was opened."""
         self.move_queue = MoveQueue(self._kernel.actuator, self.losses, self._clock)
         fence = LeaseFence(functools.partial(counted, self._bus), self._spawn)
-        confirmer = self._confirmer if self._kernel.is_real else None
         situation = Situation(layout=self.layout, peers=self.peers, routing=self.move_queue.routing, losses=self.losses)
         routes = RouteHandler(
-            situation=situation, move_queue=self.move_queue, confirmer=confirmer, clock=self._clock, others=self._others
+            situation=situation,
+            move_queue=self.move_queue,
+            confirmer=self._confirmer,
+            clock=self._clock,
+            others=self._others,
         )
         self.commands = CommandRunner(
             node=self.layout.node.name,
@@ -163,7 +166,7 @@ class Agent:
         """Hears peers and the kernel's word of NICs from now on."""
         self._stack.callback(self._exchange.close)
         for nic in self.layout.node.nics:
-            for address in (nic.address, *([nic.service_address] if self._kernel.is_real else [])):
+            for address in (nic.address, nic.service_address):
                 self._exchange.open(address)
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():

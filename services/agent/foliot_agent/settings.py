@@ -20,8 +20,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The agent's own section; who the node is stands in ``[node]``."""
 
     actuator: str = "overlay"
-    """The actuator of service addresses: ``overlay``, or an extension's. ``emulated`` records what would be done and
-    touches nothing."""
+    """The actuator of service addresses: ``overlay``, or an extension's."""
     armed: Armed = "off"
     """Whether the node moves its traffic by itself when it loses a carrier: never, while the bus is away, or always."""
     policy: Policy = "act"

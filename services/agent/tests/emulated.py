@@ -19,10 +19,10 @@ from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
-from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.settings import AgentSettings
+from foliot_lab.services.emulated_actuator import NoKernel
 from foliot_schemas import Command, Placement
 
 if TYPE_CHECKING:
@@ -45,6 +45,17 @@ class Wires(PeerSockets):
             super().send(datagram, source, destination, port)
 
 
+class NoEcho:
+    """Confirms nothing: there is no wire."""
+
+    async def confirm(self, destinations, stands) -> list:
+        """See `EchoConfirmer`."""
+        return []
+
+
+NO_ECHO = NoEcho()
+
+
 class Counting(NoKernel):
     """Counts the messages that the kernel would have got."""
 
@@ -61,7 +72,7 @@ class Counting(NoKernel):
 
 
 class Agent:
-    """An agent's whole behaviour with an emulated actuator: its NICs are loopback addresses."""
+    """An agent's whole behaviour without a kernel: its NICs are loopback addresses."""
 
     def __init__(self, index: int, port: int, clock: VirtualClock) -> None:
         nics = tuple(
@@ -93,7 +104,7 @@ class Agent:
         self.situation = Situation(
             layout=self.layout, peers=self.peers, routing=self.actuator.routing, losses=self.losses
         )
-        routes = RouteHandler(situation=self.situation, move_queue=self.move_queue, confirmer=None, clock=self.clock)
+        routes = RouteHandler(situation=self.situation, move_queue=self.move_queue, confirmer=NO_ECHO, clock=self.clock)
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=policy,
@@ -104,7 +115,7 @@ class Agent:
             restart_cache=self.restart_cache,
         )
         self.failover = Failover(
-            settings=AgentSettings(actuator="emulated", armed=armed, policy=policy, key=KEY),
+            settings=AgentSettings(armed=armed, policy=policy, key=KEY),
             situation=self.situation,
             move_queue=self.move_queue,
             notifier=FailureNotifier(self.exchange, self.layout.node, self.peers, self.losses, self.clock),

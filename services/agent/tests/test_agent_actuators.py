@@ -13,9 +13,9 @@ from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.kernel import route_restorer
-from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
+from foliot_lab.services.emulated_actuator import NoKernel
 from foliot_schemas import Placement
 
 _RAILS = ("rail0", "rail1")

@@ -474,7 +474,7 @@ async def test_one_trace_leads_from_the_lost_carrier_to_the_peers(agents, monkey
     spans = {}
     for span in exporter.get_finished_spans():
         spans.setdefault(span.name, []).append(span)
-    assert set(spans) == {"own carrier lost", "notify peers", "peer lost a NIC"}
+    assert set(spans) == {"own carrier lost", "notify peers", "peer lost a NIC", "confirm on the wire"}
     (lost,), (notified,), evaded = spans["own carrier lost"], spans["notify peers"], spans["peer lost a NIC"]
     assert lost.parent.span_id == root_span_id(FAULT)
     assert notified.parent.span_id == lost.context.span_id

@@ -13,7 +13,7 @@ from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core.desired_diff import Wanted
 from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.core.overlay_layout import Layout
-from foliot_agent.kernel.devices import NoKernel
+from foliot_lab.services.emulated_actuator import NoKernel
 from foliot_schemas import Placement, Reroute, Restore
 from patience import patience
 from virtual_clock import VirtualClock

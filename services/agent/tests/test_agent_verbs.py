@@ -7,7 +7,7 @@ import socket
 
 import msgspec
 import pytest
-from emulated import Agent, command
+from emulated import NO_ECHO, Agent, command
 
 from foliot.settings import SettingsError
 from foliot_agent.actuators.base import ActuatorError
@@ -15,7 +15,9 @@ from foliot_agent.control import action_handlers, actuator_kinds
 from foliot_agent.control.action_handlers import Confirmed, NodeView, Result
 from foliot_agent.control.actuator_kinds import ActuatorKind
 from foliot_agent.control.command_runner import CommandRunner
+from foliot_agent.control.kernel_backend import KernelBackend
 from foliot_agent.control.route_handler import RouteHandler
+from foliot_lab.services import emulated_actuator
 from foliot_schemas import Command, Confirmation, Outcome, Placement, Reroute, orders
 from virtual_clock import VirtualClock
 
@@ -203,7 +205,7 @@ def pairs(agent):
     """An actuator of queue pairs beside that of service addresses."""
     made = QueuePairs()
     routes = RouteHandler(
-        situation=agent.situation, move_queue=agent.move_queue, confirmer=None, clock=agent.clock, others=[made]
+        situation=agent.situation, move_queue=agent.move_queue, confirmer=NO_ECHO, clock=agent.clock, others=[made]
     )
     agent.commands = CommandRunner(
         node="node0", policy="act", handlers=[routes], clock=agent.clock, publish=agent.outcomes.append,
@@ -277,9 +279,11 @@ def test_the_settings_choose_what_moves_service_addresses(agent, monkeypatch):
     assert [each.traffic for each in actuator_kinds.others(view)] == ["queue-pairs"]
     with pytest.raises(ValueError, match="or one of queue-pairs, already"):
         actuator_kinds.register(ActuatorKind("more-pairs", lambda _view: QueuePairs(), "queue-pairs"))
+    emulated_actuator.extend("agent")
     with pytest.raises(SettingsError, match=r"agent\.actuator: 'pairs' is none of emulated, overlay"):
         actuator_kinds.backend("pairs", view)
-    assert [actuator_kinds.backend(name, view).is_real for name in ("overlay", "emulated")] == [True, False]
+    made = [type(actuator_kinds.backend(name, view)) for name in ("overlay", "emulated")]
+    assert made == [KernelBackend, emulated_actuator.EmulatedBackend]
 
 
 def test_answers_with_an_order_survive_a_restart(agent, tmp_path):

@@ -50,11 +50,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         doublings = self.max_suppress_s / self.half_life_s
         return self.reuse * 2.0**doublings if doublings < _LARGEST_DOUBLINGS else math.inf
 
-    def held_s(self, flaps: int) -> float:
-        """For how long so many flaps at once keep a port from being used, after the last."""
-        penalty = min(flaps * self.penalty, self.ceiling)
-        return self.half_life_s * math.log2(penalty / self.reuse) if penalty > self.suppress else 0.0
-
 
 class CountRule(msgspec.Struct, frozen=True, kw_only=True):
     """At least so many within a window make a port one that flaps."""
@@ -69,11 +64,6 @@ class CountRule(msgspec.Struct, frozen=True, kw_only=True):
     hold_s: float = 0.0
     """How long a port that was found to flap is held at least, after its last flap. Where the other tool waits for a
     person, the port is back after this time: nobody is to be barred for ever."""
-
-    def held_s(self, flaps: int) -> float:
-        """For how long so many flaps at once keep a port from being used, after the last. Outages are not at once."""
-        seen = {"falls": flaps, "transitions": 2 * flaps, "outages": 0}[self.counts]
-        return max(self.window_s, self.hold_s) if seen >= self.least else 0.0
 
 
 RuleName = Literal[

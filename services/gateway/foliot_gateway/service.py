@@ -21,7 +21,6 @@ from foliot.runtime import systemd
 from foliot.runtime.service import until_closed
 from foliot.settings import BusSettings, SettingsError, TelemetrySettings
 from foliot.text.messages import happened_ns
-from foliot_gateway import backfill
 from foliot_gateway.http import api, host_guard, sockets
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.records import MOST_RECORDS
@@ -229,7 +228,7 @@ async def main() -> None:
         # Our own spans come back to ourselves; the fleet's address of us may be one that only others can reach.
         spans = msgspec.structs.replace(spans, endpoint=sockets.url(made[0]))
     clock = BusClock("gateway")
-    store = Store(settings)
+    store = Store(settings, BusClock("gateway").now_ns)  # of a clock that learns from nobody
     tracing.start("gateway", clock, spans)
     log.info("gateway_listening", urls=[sockets.url(each) for each in made], adopted=len(adopted))
     addresses = sockets.rpc_addresses(settings)
@@ -252,10 +251,7 @@ async def _end(work: asyncio.Future[None]) -> None:
 
 
 async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
-    """Follows the bus until cancelled.
-
-    HTTP is served meanwhile. It takes spans, and ``/healthz`` says that the bus is away.
-    """
+    """Follows the bus until cancelled; HTTP is served meanwhile, and ``/healthz`` says that the bus is away."""
     bus = await Bus.connect(settings, "gateway")
     systemd.tell("STATUS=on the bus")
     # Before what comes over it is shown.
@@ -264,7 +260,7 @@ async def _fill(store: Store, clock: BusClock, settings: BusSettings) -> None:
         async with until_closed(bus):
             await Feed(store, clock).follow(bus)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_read_history(store, settings))
+                tasks.create_task(_read_history(store, bus))
                 tasks.create_task(_watch(store, bus))
     finally:
         await bus.close()
@@ -276,7 +272,9 @@ async def _watch(store: Store, bus: Bus) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _read_history(store: Store, settings: BusSettings) -> None:
-    await until_done(functools.partial(backfill.read, settings, store), "history_retried")
+async def _read_history(store: Store, bus: Bus) -> None:
+    """Reads what happened before the start, once: the last messages of the streams."""
+    for channel, take in ((EVENT, store.event), (COMMAND, store.command), (OUTCOME, store.outcome)):
+        await until_done(functools.partial(bus.replay, channel, MOST_RECORDS, take), "history_retried")
     store.past_read()
     log.info("history_read", events=len(store.records.events(limit=MOST_RECORDS)))

@@ -113,10 +113,7 @@ class Hub:
                 await turn.wait()
 
     async def turns(self) -> AsyncGenerator[None]:
-        """Turns: one at once, then one whenever something has changed, each second at least.
-
-        They go on until all readers are ended.
-        """
+        """Turns, until all readers are ended: one at once, then at every change, and each second at least."""
         while not self._closed:
             turn = self._turn
             yield

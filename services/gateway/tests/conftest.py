@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 import httpx
 import pytest
@@ -34,7 +35,7 @@ def slow_servers(monkeypatch):
 @pytest.fixture
 def store():
     """What an empty gateway knows."""
-    return Store(GatewaySettings())
+    return Store(GatewaySettings(), time.time_ns)
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def in_force(fleet):
 )
 def test_a_nic_is_what_its_port_says(carrier, admin_up, state):
     """An interface that an administrator set down is told apart from one that lost its carrier."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_port(port(carrier=carrier, admin_up=admin_up))
 
     assert state == only_nic(fleet).state
@@ -93,7 +93,7 @@ def test_a_nic_is_what_its_port_says(carrier, admin_up, state):
 
 def test_a_nic_of_the_inventory_is_unknown_until_its_probe_speaks():
     """It is listed with its addresses from the start, and nothing is claimed of its link."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node3", node())
     before = only_nic(fleet)
     fleet.fold_port(port())
@@ -110,7 +110,7 @@ def test_a_nic_of_the_inventory_is_unknown_until_its_probe_speaks():
 
 def test_a_node_that_left_is_gone():
     """A deleted inventory record takes the node out of the list, its NICs off the page, and its clock with it."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node3", node())
     fleet.fold_port(port())
     fleet.fold_clock(clock_state("node3"))
@@ -124,7 +124,7 @@ def test_a_node_that_left_is_gone():
 
 def test_a_node_that_comes_back_begins_anew():
     """What its agent reported before it left says nothing of the routes that it has now."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node0", node("node0"))
     fleet.fold_outcome(outcome(away=("rail0",), placements=(placement("rail1", 1),)))
     fleet.fold_event(Event(id="e", kind="process", who="node0/probe", state="dead", at_ns=9, since_ns=8))
@@ -155,7 +155,7 @@ def test_what_is_dated_ahead_counts_as_of_now():
 def test_no_node_moves_the_time_by_which_verdicts_are_ordered():
     """One that is ahead says something; its verdicts would outlast all others."""
     ahead_ns = time.time_ns() + 3_600 * SECOND_NS
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     store.event(verdict("path", PATH, "silent", at_ns=ahead_ns))
     store.event(verdict("path", PATH, "speaking", at_ns=time.time_ns() + SECOND_NS))
 
@@ -164,7 +164,7 @@ def test_no_node_moves_the_time_by_which_verdicts_are_ordered():
 
 def test_a_change_without_counters_keeps_the_last_ones():
     """Link changes are sent at once, without counters; those of the last second stand."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_port(port(counters={"rx_packets": 7}))
     fleet.fold_port(port(carrier=False, change=True))
 
@@ -191,7 +191,7 @@ def test_an_older_word_of_a_port_changes_nothing(in_inventory):
 
 def test_a_nic_is_moved_when_the_remediator_wants_it_and_no_agent_spoke():
     """After a restart of the gateway with empty streams, the wanted state is the best there is."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_wanted("node3", NodePaths(node="node3", lease_revision=1, away=("rail0",)))
     fleet.fold_port(port())
 
@@ -200,7 +200,7 @@ def test_a_nic_is_moved_when_the_remediator_wants_it_and_no_agent_spoke():
 
 def test_what_an_agent_did_counts_more_than_what_is_wanted():
     """An armed move shows at once, before the remediator has written that it wants it."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node0", node("node0"))
     fleet.fold_wanted("node0", NodePaths(node="node0", lease_revision=1))
     fleet.fold_outcome(outcome(at_ns=10, armed=True, away=("rail0",)))
@@ -213,7 +213,7 @@ def test_what_an_agent_did_counts_more_than_what_is_wanted():
 @pytest.mark.parametrize("status", ["advised", "refused", "failed"])
 def test_a_command_that_was_not_carried_out_moves_nothing(status):
     """Only done and already change what is in force."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node0", node("node0"))
     fleet.fold_outcome(outcome(status=status, away=("rail0",), placements=(placement("rail1", 0),)))
 
@@ -223,7 +223,7 @@ def test_a_command_that_was_not_carried_out_moves_nothing(status):
 
 def test_an_old_report_read_late_changes_nothing():
     """The streams are read while new reports arrive; the newest stays in force whatever the order."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node0", node("node0"))
     fleet.fold_outcome(outcome(at_ns=20, back=("rail0",), placements=(placement("rail0", 1),)))
     fleet.fold_outcome(outcome(at_ns=10, away=("rail0",), placements=(placement("rail1", 0),)))
@@ -234,7 +234,7 @@ def test_an_old_report_read_late_changes_nothing():
 
 def test_the_path_in_force_follows_placements():
     """Wanted first, then as the agent reports: the rail and entropy that carry a service address."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_wanted("node0", NodePaths(node="node0", lease_revision=1, placements=(placement("rail0", 2),)))
     assert in_force(fleet) == {"node0.rail0>node3.rail0#2"}
 
@@ -244,7 +244,7 @@ def test_the_path_in_force_follows_placements():
 
 def test_backups_are_in_force_while_the_own_nic_is_away():
     """The one rule for a lost NIC puts its armed backups before all the rail's routes, and leaves other rails alone."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     wanted = NodePaths(
         node="node0", lease_revision=1, placements=(placement("rail0", 2), placement("rail1", 0, rail="rail1")),
         backups=(placement("rail1", 1), placement("rail0", 1, rail="rail1")),
@@ -263,7 +263,7 @@ def looks(fleet, nic="node0.rail0"):
 
 def test_a_nic_is_moved_when_all_its_traffic_takes_another_rail():
     """Out of it, or to it; while one peer is still reached by it, it is not."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for name in ("node0", "node3", "node4"):
         fleet.fold_port(msgspec.structs.replace(port(), node=name, nic=f"{name}.rail0"))
     home = tuple(placement("rail0", 0, peer=peer) for peer in ("node3", "node4"))
@@ -281,7 +281,7 @@ def test_a_nic_is_moved_when_all_its_traffic_takes_another_rail():
 
 def test_only_what_may_look_different_is_looked_at():
     """A thousand reports of counters cost nothing; each look forgets what it has shown."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_port(port())
     assert set(fleet.changed_tiles()) == {"node3.rail0"}
 
@@ -296,7 +296,7 @@ def verdict(kind, who, state, at_ns=1):
 
 def test_paths_that_the_detector_says_are_silent_make_a_nic_lost():
     """All that leave it; the NICs at their other ends have one bad path each, and stay up."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for name in ("node0", "node3", "node4"):
         fleet.fold_port(msgspec.structs.replace(port(), node=name, nic=f"{name}.rail0"))
     for peer in ("node3", "node4"):
@@ -316,7 +316,7 @@ def test_paths_that_the_detector_says_are_silent_make_a_nic_lost():
 
 def test_a_nic_that_loses_a_little_stays_up_and_says_so():
     """Until it is sound; an older word that is read late changes nothing."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_node("node3", node("node3"))
     fleet.fold_port(port())
     lossy = msgspec.structs.replace(
@@ -334,7 +334,7 @@ def test_a_nic_that_loses_a_little_stays_up_and_says_so():
 
 def test_nobody_speaks_for_the_nics_of_a_dead_probe():
     """They are unknown until it is alive; an older verdict that is read late changes nothing."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_port(port())
     fleet.fold_event(verdict("process", "node3/probe", "dead", at_ns=5))
     assert looks(fleet, "node3.rail0") == ("unknown", False)
@@ -443,7 +443,7 @@ def test_what_is_moved_is_back_although_the_clock_was_set_back(clock):
 
 def test_the_last_word_on_each_clock_is_kept():
     """One state per clock, by name."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     for clock, bound_ns in (("node1", 5), ("node0", 7), ("node1", 6)):
         fleet.fold_clock(clock_state(clock, bound_ns))
 

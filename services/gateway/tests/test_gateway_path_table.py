@@ -1,5 +1,7 @@
 """The last that was heard of every path: what both ends count, silence, loss, and the room for many."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -36,7 +38,7 @@ def only_path(fleet):
 
 def test_a_path_shows_what_both_ends_counted():
     """The source says what it sent, the destination what arrived and how long it took."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_delays(batch({"witness": Witness.SOURCE, "sent": 12}, node="node0", at_ns=900))
     fleet.fold_delays(batch(heard(), at_ns=1_000))
     view = only_path(fleet)
@@ -48,7 +50,7 @@ def test_a_path_shows_what_both_ends_counted():
 
 def test_a_path_shows_the_routers_that_it_crosses():
     """In their order, with a place for one that does not answer; a later word takes the place of all of it."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_delays(batch(heard()))
     assert only_path(fleet).hops == ()
 
@@ -65,7 +67,7 @@ def test_a_path_shows_the_routers_that_it_crosses():
 
 def test_a_path_that_falls_silent_keeps_its_last_delays():
     """Silence is no delay of zero: the last measured ones stay, beside a count of nothing."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_delays(batch(heard()))
     fleet.fold_delays(batch({"witness": Witness.FELL_SILENT, "last_ns": 990}, at_ns=1_150))
     view = only_path(fleet)
@@ -76,7 +78,7 @@ def test_a_path_that_falls_silent_keeps_its_last_delays():
 @pytest.mark.parametrize("again", [{"witness": Witness.SPEAKS_AGAIN, "last_ns": 2_000}, heard(last_ns=2_000)])
 def test_a_silent_path_speaks_again(again):
     """Either word of it will do: the one sent at once may be lost."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_delays(batch({"witness": Witness.FELL_SILENT}))
     fleet.fold_delays(batch(again, at_ns=2_000))
 
@@ -85,7 +87,7 @@ def test_a_silent_path_speaks_again(again):
 
 def test_an_interval_without_probes_says_nothing():
     """Nothing received where nothing was due neither silences a path nor makes it speak."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_delays(batch(heard(received=0, sent=0, least_ns=0, median_ns=0, p99_ns=0, last_ns=0)))
 
     assert (only_path(fleet).state, only_path(fleet).median_ns) == ("unknown", 0)
@@ -98,7 +100,7 @@ def verdict(state, at_ns, who=PATH):
 
 def test_only_the_detector_ends_a_lossy_state():
     """A lossy path speaks too, so hearing it is no reason to call it well."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_event(verdict("lossy", 10))
     fleet.fold_delays(batch(heard()))
     assert only_path(fleet).state == "lossy"
@@ -110,7 +112,7 @@ def test_only_the_detector_ends_a_lossy_state():
 @pytest.mark.parametrize("late", [heard(last_ns=1_400), {"witness": Witness.SPEAKS_AGAIN, "last_ns": 1_400}])
 def test_what_was_heard_before_a_verdict_does_not_end_it(late):
     """A row that comes late counts as of when the path was heard; what was heard later does end it, at once."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_event(verdict("silent", 2_000))
     fleet.fold_delays(batch(late, at_ns=1_500))
     assert (only_path(fleet).state, only_path(fleet).heard_ns) == ("silent", 1_400)
@@ -121,7 +123,7 @@ def test_what_was_heard_before_a_verdict_does_not_end_it(late):
 
 def test_a_lossy_path_that_is_silent_for_a_while_stays_lossy():
     """What its receiver says of silence and return says nothing of loss."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_event(verdict("lossy", 10))
     for witness in (Witness.FELL_SILENT, Witness.SPEAKS_AGAIN):
         fleet.fold_delays(batch({"witness": witness, "last_ns": 2_000}, at_ns=2_100))
@@ -130,7 +132,7 @@ def test_a_lossy_path_that_is_silent_for_a_while_stays_lossy():
 
 def test_an_old_verdict_read_late_changes_nothing():
     """The stream's older verdicts arrive after the newest one when the gateway starts."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     fleet.fold_event(verdict("speaking", 20))
     fleet.fold_event(verdict("silent", 10))
 
@@ -139,7 +141,7 @@ def test_an_old_verdict_read_late_changes_nothing():
 
 def test_paths_can_be_asked_by_node_and_nic():
     """Either end counts."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     names = (PATH, "node1.rail1>node3.rail1#0", "node1.rail0>node3.rail0#0")
     fleet.fold_delays(batch(*(heard(path=index) for index in range(3)), paths=names))
 
@@ -152,7 +154,7 @@ def test_paths_can_be_asked_by_node_and_nic():
 
 def test_paths_come_by_name():
     """Also where one node's name begins with another's."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     names = [f"{node}.rail{rail}>node3.rail{rail}#0" for node in ("node1", "node1-a", "node10") for rail in (1, 0)]
     fleet.fold_delays(batch(*(heard(path=index) for index in range(6)), paths=tuple(names)))
 
@@ -174,7 +176,7 @@ def test_more_paths_than_the_first_room_are_kept_apart():
 
 def test_a_node_may_change_the_paths_that_it_names():
     """Row numbers belong to a batch; the next batch of the same node may number otherwise."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
     other = "node1.rail0>node3.rail0#0"
     fleet.fold_delays(batch(heard(received=1), heard(path=1, received=2), paths=(PATH, other)))
     fleet.fold_delays(batch(heard(received=3), heard(path=1, received=4), paths=(other, PATH)))
@@ -184,7 +186,7 @@ def test_a_node_may_change_the_paths_that_it_names():
 
 def test_a_batch_about_no_path_is_refused():
     """The caller rejects the message; what was known stays."""
-    fleet = Fleet()
+    fleet = Fleet(time.time_ns)
 
     with pytest.raises(ValueError, match="nonsense neither begins nor ends"):
         fleet.fold_delays(batch(heard(), paths=("nonsense",)))

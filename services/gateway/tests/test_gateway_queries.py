@@ -1,5 +1,7 @@
 """The questions of every transport that may have no answer."""
 
+import time
+
 import pytest
 
 from foliot_gateway.settings import GatewaySettings
@@ -12,7 +14,7 @@ from foliot_schemas import Event, Node, PortState
 @pytest.fixture
 def known():
     """What a gateway knows."""
-    return Store(GatewaySettings())
+    return Store(GatewaySettings(), time.time_ns)
 
 
 def port(nic):

@@ -381,10 +381,10 @@ def test_grpc_listens_beside_http(settings, expected):
 async def test_a_gateway_may_do_without():
     """Then nothing of gRPC is loaded."""
     program = (
-        "import asyncio, sys; from foliot_gateway import service; from foliot_gateway.settings import GatewaySettings\n"
+        "import asyncio, sys, time; from foliot_gateway import service; from foliot_gateway.settings import GatewaySettings\n"
         "from foliot_gateway.state.store import Store\n"
         "async def main():\n"
-        "    serving = asyncio.ensure_future(service.serve(Store(GatewaySettings()), []))\n"
+        "    serving = asyncio.ensure_future(service.serve(Store(GatewaySettings(), time.time_ns), []))\n"
         "    await asyncio.sleep(0)\n"
         "    serving.cancel()\n"
         "    await asyncio.gather(serving, return_exceptions=True)\n"

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import time
 import typing
 from unittest import mock
 
@@ -40,7 +41,7 @@ PLAIN = {
 
 def shown():
     """All structs that HTTP shows: what its handlers return and what its stream tells, and what is in them."""
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     app = api.make(store, Hub(store))
     routes = [route for route in app.routes if route.path.startswith(("/api/v1/", "/healthz"))]
     handlers = [handler for route in routes for handler in route.route_handlers if "GET" in handler.http_methods]
@@ -190,7 +191,7 @@ def test_a_field_that_the_message_lacks_stops_the_start():
 def test_the_start_looks_at_all_that_is_served(monkeypatch):
     """Not the first request that shows it."""
     grown = msgspec.defstruct("Missed", [("since_ns", int)])
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     monkeypatch.setattr(services, "SERVED", (*services.SERVED, grown))
 
     with pytest.raises(TypeError, match="the message Missed has no field since_ns"):

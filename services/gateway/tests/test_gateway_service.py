@@ -1,19 +1,19 @@
 """The whole gateway on a real bus: what it hears, what it reads of the past, and the span that it adds."""
 
 import asyncio
+import time
 
 import httpx
 import numpy as np
 import pytest
 
 from foliot import cli
-from foliot_gateway import backfill
+from foliot_gateway import service
 from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
 from foliot_schemas import Command, DelayBatch, DelayRow, Event, NodePaths, Outcome, Placement, PortState
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.subjects import COMMAND, DELAY, EVENT, OUTCOME, PATHS, PORT
-from patience import patience
 
 pytestmark = pytest.mark.nats
 
@@ -107,16 +107,15 @@ async def kept(bus, count):
     return bus.counts["kept"] >= count
 
 
-async def test_only_the_newest_of_a_long_past_are_read(nats_server, bus, eventually, monkeypatch):
+async def test_only_the_newest_of_a_long_past_are_read(bus, eventually, monkeypatch):
     """The limit holds for the reading itself, in batches, and empty streams are read at once."""
-    monkeypatch.setattr(backfill, "_TIMEOUT_S", patience(20))
-    monkeypatch.setattr(backfill, "MOST_RECORDS", 1_100)
+    monkeypatch.setattr(service, "MOST_RECORDS", 1_100)
     for number in range(1, 1_202):
         bus.publish_kept(EVENT, flap(number), "flap", "node3.rail0")
     await eventually(lambda: kept(bus, 1_201))
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
 
-    await backfill.read(nats_server.settings, store)
+    await service._read_history(store, bus)
 
     times = [event.at_ns for event in store.records.events(limit=5_000)]
     assert len(times) == 1_100

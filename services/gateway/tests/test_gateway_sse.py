@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 
 import pytest
 from litestar.exceptions import LitestarException
@@ -88,7 +89,7 @@ async def test_the_state_comes_at_once_and_goes_on_coming(client, store):
 
 async def test_the_first_word_of_the_state_comes_after_all_there_is():
     """A page that has it may say how many NICs there are, and that nothing has happened."""
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     store.fleet.fold_port(port())
     store.past_read()
     store.event(flap(1))
@@ -104,7 +105,7 @@ async def test_the_first_word_of_the_state_comes_after_all_there_is():
 
 async def test_that_the_bus_is_reached_is_said_with_the_first_that_came_over_it():
     """Between two beats, and not at the next: a page would show tiles, and that the bus is not reached."""
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     hub = Hub(store)
     hub.look(beat=True)
     reader = frames(hub)
@@ -158,7 +159,7 @@ async def test_events_wait_until_the_past_has_been_read(client, store):
 
 async def test_a_reader_that_does_not_read_holds_nobody_up():
     """It gets the newest state of each tile when it reads again, in one frame, however much has happened meanwhile."""
-    store = Store(GatewaySettings())
+    store = Store(GatewaySettings(), time.time_ns)
     hub = Hub(store)
     slow, quick = frames(hub), frames(hub)
     store.fleet.fold_port(port())
@@ -196,7 +197,7 @@ async def test_there_is_a_limit_and_it_says_so(client, store, eventually):
 
 async def test_the_end_of_the_gateway_ends_the_streams():
     """They have no end of their own, and the server waits for what is under way."""
-    hub = Hub(Store(GatewaySettings()))
+    hub = Hub(Store(GatewaySettings(), time.time_ns))
     hub.look(beat=True)
     reader = frames(hub)
     await anext(reader)
@@ -221,7 +222,7 @@ async def test_no_burst_gets_past_the_limit(client, store):
 @pytest.mark.parametrize("sends", ["all", "nothing"])
 async def test_a_reader_that_is_gone_at_once_leaves_its_place(sends):
     """Whether its answer had begun or could not."""
-    store = Store(GatewaySettings(streams=1))
+    store = Store(GatewaySettings(streams=1), time.time_ns)
     hub = Hub(store)
     app = api.make(store, hub)
     scope = {

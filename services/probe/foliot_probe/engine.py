@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from foliot.columns import grown
+from foliot.columns import enlarge, grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, ProbePacket, is_probe
@@ -118,10 +118,7 @@ class Engine:
         return self._sockets.count(None)
 
     def measure_sizes(self) -> None:
-        """Read how large a packet the device of each path address carries.
-
-        The overlay's devices follow the MTU of their NICs.
-        """
+        """Read how large a packet each path address's device carries: the overlay's follow the MTU of their NICs."""
         opened = next(filter(None, self._sockets), None)
         if opened is None:
             return
@@ -187,8 +184,10 @@ class Engine:
     def _grow(self, rows: int) -> None:
         if rows == len(self.sessions):
             return
-        for each in (self.sessions, self._schedule, self._watch, self.demand):
-            each.grow(rows)
+        self.sessions.grow(rows)
+        self.demand.grow(rows)
+        enlarge(self._schedule, rows)
+        enlarge(self._watch, rows)
         self._sent, self.heard_last_ns = grown(self._sent, rows), grown(self.heard_last_ns, rows)
         self._outbox = Outbox(PROBES_A_ROUND * rows)
 
@@ -291,10 +290,7 @@ class Engine:
         np.add.at(self._sent, row[went], 1)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send the slots of one socket, and take out of `went` those that fail.
-
-        After `_MOST_FAILURES`, all others too.
-        """
+        """Send one socket's slots; take out of `went` those that fail and, after `_MOST_FAILURES`, all others."""
         opened = self._sockets[place]
         assert opened is not None
         failures = 0

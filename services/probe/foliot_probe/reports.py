@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foliot.clock.kernel_discipline import kernel_utc
+from foliot.columns import enlarge
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS
 from foliot_probe.core.measure.one_way_delay import (
     MOST_FULL,
@@ -77,7 +78,7 @@ class Reporter:
     def begin(self, rows: list[int]) -> None:
         """Streams have begun in these rows."""
         for references in (self._own, self._peers):
-            references.grow(len(self._engine.table))
+            enlarge(references, len(self._engine.table))
         for row in rows:
             ends = self._ends(row)
             self._own.set(row, self._states.get(ends.own_clock))
@@ -100,10 +101,7 @@ class Reporter:
         return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
-        """The messages about all paths since the last call.
-
-        The first tells the host's load, if there is one to tell.
-        """
+        """The messages about all paths since the last call; the first tells the host's load, if there is one."""
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)

@@ -230,10 +230,7 @@ class Probe:
         self._go_on_ticking(began_s)
 
     def _go_on_ticking(self, tick_began_s: float) -> None:
-        """Runs the parts of a tick.
-
-        After `_LONG_S`, the rest waits for another step, so that a link's message waits for one part only.
-        """
+        """Runs the parts of a tick, those after `_LONG_S` later, so that a link's message waits for one part only."""
         began_s, self._is_ticking = self._loop.time(), False
         for _ in self._parts:
             if self._loop.time() - began_s >= _LONG_S:
@@ -344,10 +341,7 @@ class Probe:
         log.info("sockets_open", count=len(self._engine.table.places))
 
     async def _meter_load(self) -> None:
-        """Meters the load for the next report.
-
-        A thread does it: the kernel takes milliseconds where a host has thousands of interrupts.
-        """
+        """Meters the load for the next report in a thread: many interrupts take the kernel milliseconds."""
         while True:
             self._host = await asyncio.to_thread(lambda: self._load.read(self._now_ns()))
             await asyncio.sleep(_LOAD_S)
@@ -404,10 +398,7 @@ class Probe:
             await asyncio.sleep(_COUNTERS_S)
 
     async def _tell_ports_again(self) -> None:
-        """Repeats the ports' states once the bus is back.
-
-        No reader heard the changes before, and each finds the bus again in its own time.
-        """
+        """Repeats the ports' states once the bus is back: readers missed the changes, and come back at other times."""
         for _ in range(_AGAIN):
             self._ports.tell_counters()
             await asyncio.sleep(_AGAIN_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from foliot.columns import enlarge
 from foliot_probe.core.rate.send_schedule import FAREWELL, SendSchedule
 
 
@@ -88,14 +89,14 @@ def test_an_ended_row_sends_no_more():
     schedule = SendSchedule(2)
     schedule.begin(0, 1, 0)
     schedule.end(0)
-    schedule.grow(4)
+    enlarge(schedule, 4)
     assert schedule.due(100)[0].tolist() == []
 
 
 def test_a_schedule_that_grows_goes_on_sending_probes_of_full_size():
     """A node with more streams than there was room for at first finds links that pass only small packets, too."""
     schedule = SendSchedule(1, full_every=4)
-    schedule.grow(2)
+    enlarge(schedule, 2)
     for row in range(2):
         schedule.begin(row, 1, 0)
     full = [row for tick in range(1, 9) for row in schedule.due(tick)[2].tolist()]

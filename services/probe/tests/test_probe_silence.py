@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foliot.columns import enlarge
 from foliot_probe.core.measure.silence import SilenceWatch
 
 MS = 1_000_000
@@ -124,7 +125,7 @@ def test_a_forgotten_row_is_neither_silent_nor_awaited(watch):
 def test_growing_keeps_the_deadlines(watch):
     """A larger table judges as before."""
     hear(watch, 1, 0)
-    watch.grow(8)
+    enlarge(watch, 8)
     hear(watch, 7, 100)
     assert watch.judge(160 * MS).tolist() == [1]
     assert watch.judge(260 * MS).tolist() == [7]

@@ -20,9 +20,12 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     removed: ClassVar[frozenset[str]] = frozenset(
         {
             "worst_ppb", "rate_limit_ppb", "sigmas", "gate_sigmas", "credible_ns", "settle_windows", "holdover_after_windows",
-            "takeover_windows",
+            "takeover_windows", "tolerated_share",
         }
     )  # fmt: skip
+    tolerated_share: ClassVar[float] = 0.0125
+    """Share of a side's points that a line may ignore. When measured, 5 of 400 did best, and 20 of 200 biased the
+    offset."""
 
     window_s: Positive = 2.0
     """Length of a window, as in Huygens: long enough for probes that met no queue, short enough for a clock to run
@@ -56,11 +59,6 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The least wander that a bound assumes from now on, however steady the clock was.
 
     A processor that begins to work warms its quartz.
-    """
-    tolerated_share: Annotated[float, msgspec.Meta(ge=0, lt=0.5)] = 0.0125
-    """Share of a side's points that a line may ignore.
-
-    When measured, 5 of 400 did best, and 20 of 200 biased the offset.
     """
     void_after_windows: Annotated[int, msgspec.Meta(ge=3)] = 10
     """Windows in a row without a measurement after which nothing is promised: by then wander alone is past a

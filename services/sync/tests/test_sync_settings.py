@@ -12,7 +12,6 @@ from foliot_sync.settings import SyncSettings
     ("key", "value"),
     [
         ("window_s", "0"),
-        ("tolerated_share", "0.5"),
         ("void_after_windows", "2"),
         ("wander_ppb", "-1"),
         ("slew_ppb", "0"),

@@ -89,10 +89,7 @@ class OverlayActuator:
         self.routing.forget(peer.name)
 
     async def place(self, placement: Placement, *, ahead: bool = False) -> None:
-        """Makes this the way in force.
-
-        With `ahead`, on a rail that is away, it is only laid ready for its coming back.
-        """
+        """Makes this the way in force, or `ahead`, on a rail that is away, lays it ready for its coming back."""
         destination = destination_of(placement)
         if self.routing.placements.get(destination) != placement:
             await self._put(self.routing.placements, placement)

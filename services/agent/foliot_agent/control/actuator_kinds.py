@@ -92,4 +92,3 @@ def _overlay(view: NodeView) -> KernelBackend:
 
 
 register(ActuatorKind("overlay", _overlay, remove=uninstall, rehearse_removal=rehearse_uninstall))
-register(ActuatorKind("emulated", lambda view: KernelBackend(view.layout, view.restart_cache, is_real=False)))

@@ -202,10 +202,7 @@ class Failover:
                 await self._report(move, self._name(notice), notice.fault, started_ns)
 
     def _name(self, notice: Notice) -> str:
-        """Names the move that a notice led to.
-
-        A loss may be told again, and move something again: that is another move.
-        """
+        """Names the move that a notice led to; a loss told again may move something again, which is another move."""
         nic = notice.node, notice.rail
         if notice.state == "back":
             return f"armed/{notice.fault}/back"

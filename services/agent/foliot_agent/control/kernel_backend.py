@@ -20,7 +20,6 @@ from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.core import overlay_layout
 from foliot_agent.core.desired_diff import wanted
 from foliot_agent.core.failed_links import FailedLinks
-from foliot_agent.kernel.devices import NoKernel
 from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
@@ -49,19 +48,16 @@ know."""
 
 
 class KernelBackend:
-    """The real kernel, or with the emulated actuator nothing at all.
+    """What moves service addresses in this host's kernel.
 
     Closing it leaves everything in place, so that traffic goes on while the agent is away; `uninstall` takes it away.
     """
 
     actuator: OverlayActuator
-    # Where it is real:
     _overlay: Overlay
     _restorer: RouteRestorer
 
-    def __init__(self, layout: Layout, restart_cache: RestartCache, *, is_real: bool = True) -> None:
-        self.is_real = is_real
-        """Whether moves can be confirmed on a wire."""
+    def __init__(self, layout: Layout, restart_cache: RestartCache) -> None:
         self._layout = layout
         self._restart_cache = restart_cache
         self._stack = contextlib.AsyncExitStack()
@@ -84,10 +80,6 @@ class KernelBackend:
         Raises:
             OverlayError: it cannot be built.
         """
-        if not self.is_real:
-            kernel = NoKernel()
-            self.actuator = OverlayActuator(kernel, self._layout, kernel)
-            return self
         # Three sockets: no dump of one may stand before a move of another.
         building = await self._stack.enter_async_context(AsyncIPRoute())
         moving = await self._stack.enter_async_context(AsyncIPRoute(strict_check=True))
@@ -107,21 +99,17 @@ class KernelBackend:
     async def join(self, peer: Node) -> None:
         """Makes a peer reachable, and routes to it."""
         async with self._changing:
-            if self.is_real:
-                await self._overlay.join(peer)
+            await self._overlay.join(peer)
             await self.actuator.welcome(peer)
 
     async def leave(self, peer: Node) -> None:
         """Forgets a peer."""
         async with self._changing:
             await self.actuator.dismiss(peer)
-            if self.is_real:
-                await self._overlay.leave(peer)
+            await self._overlay.leave(peer)
 
     def take_link(self, change: LinkChange) -> None:
         """Takes what the kernel tells of a device: what goes with it may be gone, or can be made now."""
-        if not self.is_real:
-            return
         if change.name not in self._nics:
             if change.gone and change.name in self._devices:
                 self._is_stale = True
@@ -141,9 +129,7 @@ class KernelBackend:
 
     def take_address(self, address: str) -> None:
         """Takes an address that a device was given."""
-        if self.is_real and any(
-            nic.address == address and nic.device in self._restorer.owed for nic in self._nics.values()
-        ):
+        if any(nic.address == address and nic.device in self._restorer.owed for nic in self._nics.values()):
             self._due.set()
 
     async def restored(self, rail: str) -> None:
@@ -153,7 +139,7 @@ class KernelBackend:
         """
         nic, told = self._layout.node.nic(rail), False
         since_s = asyncio.get_running_loop().time()
-        while self.is_real and nic.device in self._restorer.owed:
+        while nic.device in self._restorer.owed:
             await self._looked.wait()
             if (
                 not told
@@ -180,7 +166,7 @@ class KernelBackend:
         Parameters:
             on_restored: called after devices were made anew, and their routes put.
         """
-        while self.is_real:
+        while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._due.wait(), _LOOK_S if self._restorer.owed else None)
             self._due.clear()
@@ -218,8 +204,6 @@ class KernelBackend:
 
     async def remember(self, losses: FailedLinks) -> None:
         """Copies the routes over the NICs that are up."""
-        if not self.is_real:
-            return
         for nic in self._layout.node.nics:
             if nic.rail not in losses.own:
                 try:
@@ -230,7 +214,7 @@ class KernelBackend:
 
     async def keep_routes(self, losses: FailedLinks) -> None:
         """Goes on remembering, until cancelled."""
-        while self.is_real:
+        while True:
             await asyncio.sleep(_REMEMBER_S)
             await self.remember(losses)
 
@@ -241,8 +225,6 @@ class KernelBackend:
 
         See `foliot_agent.install.plan_command`.
         """
-        if not self.is_real:
-            return ()
         known = {peer.name: peer for peer in peers}
         async with AsyncIPRoute() as netlink:
             rehearsal = DryRun(netlink)

@@ -152,10 +152,7 @@ class Reconciler:
 
 
 def _without(paths: NodePaths, peer: str) -> NodePaths:
-    """The value without this peer's placements, and without rails that are away.
-
-    Those may have waited for its backups.
-    """
+    """The value without this peer's placements, and without rails away, which may have waited for its backups."""
     return NodePaths(
         node=paths.node,
         lease_revision=paths.lease_revision,

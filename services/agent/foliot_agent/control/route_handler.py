@@ -33,9 +33,8 @@ class RouteHandler:
 
     situation: Situation
     move_queue: MoveQueue
-    confirmer: EchoConfirmer | None
-    """Confirms moves of service addresses. None where nothing is on a wire (the emulated actuator): then no
-    confirmation is expected."""
+    confirmer: EchoConfirmer
+    """Confirms moves of service addresses."""
     clock: Clock
     others: Iterable[Actuator] = ()
     """The actuators of other classes of traffic."""
@@ -73,7 +72,7 @@ class RouteHandler:
             confirmations = await self._others[order.traffic].confirm(order.placements)
             return _confirmed(len(order.placements), confirmations)
         move: Move = result.details
-        if self.confirmer is None or not move.destinations:
+        if not move.destinations:
             return Confirmed()
         made = {destination_of(way): way for way in move.after}
 

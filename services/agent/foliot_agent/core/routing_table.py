@@ -34,10 +34,7 @@ class RoutingTable:
         self.rails: dict[str, tuple[str, ...]] = {}
 
     def way(self, destination: Destination) -> Placement | None:
-        """The way that packets take now, as the kernel's rules have it.
-
-        On a rail that is away, a backup comes first.
-        """
+        """The way that packets take now, by the kernel's rules: on a rail that is away, a backup comes first."""
         if destination[1] in self.away and destination in self.backups:
             return self.backups[destination]
         return self.placements.get(destination)

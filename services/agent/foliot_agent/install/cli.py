@@ -75,10 +75,7 @@ def register_node(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _run(module: str, arguments: argparse.Namespace) -> int:
-    """Runs the module's `run`, and imports it only now.
-
-    pyroute2 takes a third of a second, for which no other command shall wait.
-    """
+    """Imports and runs the module's `run`: no other command shall wait a third of a second for pyroute2."""
     try:
         return int(importlib.import_module(module).run(arguments))
     finally:

@@ -156,10 +156,7 @@ def _host(url: str) -> str:
 
 
 def _index(arguments: argparse.Namespace, before: NodeSettings | None, fleet: FleetSeen, name: str) -> int | None:
-    """The index that was asked for, else as before, else the lowest that is free.
-
-    None: only the bus knows, and it does not say.
-    """
+    """The index asked for, else as before, else the lowest free one; None: only the bus knows, and it does not say."""
     if arguments.index is not None:
         return int(arguments.index)
     if before is not None and before.name == name:

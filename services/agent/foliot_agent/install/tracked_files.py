@@ -45,10 +45,7 @@ class Files:
         self._unwanted: set[str] = set()
 
     def want(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Wants this file with this text and mode.
-
-        Where the present file's mode is narrower, it keeps only what both permit.
-        """
+        """Wants this file with this text and mode; of a present file's narrower mode, only what both permit."""
         self._wanted[path] = (text, mode)
 
     def want_link(self, path: str, target: str) -> None:

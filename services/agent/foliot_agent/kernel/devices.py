@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any
 
 
 class Devices:
@@ -34,23 +33,6 @@ class Devices:
     def set(self, family: str, device: str, key: str, value: str) -> None:
         """Writes a device's setting."""
         path_of(family, device, key).write_text(value)
-
-
-class NoKernel(Devices):
-    """Stands for both an `AsyncIPRoute` and the devices where nothing may be touched: takes all, and needs no NIC.
-
-    To see what the agent would tell a host's kernel, use `foliot_agent.kernel.dry_run`.
-    """
-
-    def index(self, name: str) -> int:  # noqa: ARG002 - as of `Devices`
-        """See `Devices`; every device is there."""
-        return 0
-
-    async def route(self, verb: str, **what: Any) -> None:
-        """As `AsyncIPRoute.route`."""
-
-    async def rule(self, verb: str, **what: Any) -> None:
-        """As `AsyncIPRoute.rule`."""
 
 
 def path_of(family: str, device: str, key: str) -> Path:

@@ -84,17 +84,11 @@ class Overlay:
         return frozenset(made)
 
     def stands_on(self, nic: str, index: int, mtu: int) -> bool:
-        """Whether the devices on a NIC were made on this one.
-
-        A NIC that is plugged in again has another index or MTU.
-        """
+        """Whether the devices on a NIC were made on this one: one that is plugged in again has another index or MTU."""
         return self._built.get(nic) == (index, mtu)
 
     async def join(self, peer: Node) -> None:
-        """Makes a peer reachable on every device that is there.
-
-        On one whose NIC is out, call `join` again when it was restored.
-        """
+        """Makes a peer reachable on every device that is there. Call `join` again for one whose NIC was out."""
         for entry in overlay_layout.entries(self._layout, peer) - self._entries:
             try:
                 await self._forwarding("replace", entry)

@@ -49,10 +49,7 @@ class RouteRestorer:
         }
 
     async def put_back(self, device: str) -> None:
-        """Adds those of the remembered routes that are missing.
-
-        A route whose gateway needs another missing one comes after that.
-        """
+        """Adds the remembered routes that are missing; one whose gateway needs another missing one comes after that."""
         present = await self._present(device)
         index = socket.if_nametoindex(device)
         missing = [route for route in self.kept.get(device, []) if route not in present]

@@ -41,10 +41,7 @@ class _Round:
         self.let_go()
 
     def let_go(self) -> None:
-        """Waits no longer for destinations that have been moved on since.
-
-        Their answers would speak for the other move.
-        """
+        """Waits no longer for destinations that were moved on since: their answers would speak for the other move."""
         self.open = {each for each in self.open if self._stands(each)}
         if not self.open:
             self._done.set()

@@ -47,10 +47,7 @@ class FailureNotifier:
         self._waiting: dict[int, _Word] = {}
 
     async def tell(self, rail: str, state: Literal["lost", "back"], fault: str, span: str) -> dict[str, bool]:
-        """Tells all peers; returns who answered, and whether they moved.
-
-        The first round is sent before anything is awaited.
-        """
+        """Tells all peers, the first time before anything is awaited; returns who answered, and whether they moved."""
         self._words[rail] = word = _Word(rail, state, fault, span, set(self._peers))
         await self._repeat(word, word.missing)
         if word.missing and self._words[rail] is word:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from foliot.clock import BusClock
 from foliot.clock.message_dating import MinimumOffsets
 from foliot.text.messages import happened_ns
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
@@ -68,8 +67,8 @@ class Fleet:
             not outlast what comes after it.
     """
 
-    def __init__(self, now_ns: Callable[[], int] | None = None) -> None:
-        self._now_ns = now_ns or BusClock().now_ns  # it learns from nobody
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
         self._offsets = MinimumOffsets()
         self._limit = CardinalityLimit()
         self._nodes, self._nics = self._limit.nodes, self._limit.nics

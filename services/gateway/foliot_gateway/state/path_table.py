@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from foliot.columns import grown
+from foliot.report_rows import ReportRows
 from foliot_gateway.state.nic_condition import NicPaths
 from foliot_gateway.state.verdicts import Verdicts
 from foliot_schemas import DelayBatch, Witness
@@ -92,7 +93,7 @@ class PathTable:
         """Per node, the paths that begin and end there."""
         self._last = np.zeros(_FIRST_ROOM, _Last)
         self._hops: dict[int, tuple[str, ...]] = {}
-        self._indices: dict[str, tuple[tuple[str, ...], NDArray[np.intp]]] = {}
+        self._reports = ReportRows()
         self._nics: dict[str, NicPaths] = {}
         self._verdicts = Verdicts()
         self._bad: set[str] = set()
@@ -106,7 +107,7 @@ class PathTable:
             ValueError: the batch's columns do not fit together, or it names something that is no path.
         """
         rows = batch.rows()
-        table = self._index(batch)[rows["path"]]
+        table = self._rows(batch)[rows["path"]]
         rows, table = rows[table != _NO_ROOM], table[table != _NO_ROOM]
         last, source = self._last, rows["witness"] == Witness.SOURCE
         last["sent"][table[source]] = rows["sent"][source]
@@ -144,7 +145,7 @@ class PathTable:
 
     def look_up_anew(self) -> None:
         """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
-        self._indices.clear()
+        self._reports.forget()
 
     def judge(self, event: Event, date: Date) -> bool:
         """Takes the detector's verdict on a path, unless a later one is known.
@@ -198,17 +199,11 @@ class PathTable:
             hops=self._hops.get(number, ()),
         )
 
-    def _index(self, batch: DelayBatch) -> NDArray[np.intp]:
-        """The table's row of each of the batch's paths.
-
-        A node names the same paths in the same order most of the time.
-        """
-        known = self._indices.get(batch.node)
-        if known is None or known[0] != batch.paths:
-            known = batch.paths, np.array([self._number(path) for path in batch.paths], np.intp)
-            if self._limit.has_for(batch.node, self._indices) or batch.node in self._limit.nodes:
-                self._indices[batch.node] = known
-        return known[1]
+    def _rows(self, batch: DelayBatch) -> NDArray[np.int32]:
+        """The table's row of each of the batch's paths."""
+        is_kept = batch.node in self._limit.nodes or self._limit.has_for(batch.node, self._reports.known)
+        reports = self._reports if is_kept else ReportRows()
+        return reports.of(batch.node, batch.paths, self._number)
 
     def _number(self, path: str) -> int:
         number = self._numbers.get(path)

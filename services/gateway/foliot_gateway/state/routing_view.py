@@ -77,10 +77,7 @@ class RoutingView:
         return touched
 
     def forget(self, node: str) -> set[str]:
-        """Forgets a node that has left.
-
-        Neither what was wanted nor what was reported of it says anything of its return.
-        """
+        """Forgets a node that has left, as nothing wanted or reported of it says anything of its return."""
         reported = self._reported.pop(node, {})
         self._addresses -= len(reported)
         touched = {nic for address in reported for nic in self._count(node, address, None)} | self.want(node, None)

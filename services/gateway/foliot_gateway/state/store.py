@@ -12,6 +12,8 @@ from foliot_gateway.state.records import Records
 from foliot_gateway.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot_gateway.settings import GatewaySettings
     from foliot_schemas import Command, Event, Outcome
 
@@ -23,11 +25,15 @@ _LASTING_S = 4.0
 
 
 class Store:
-    """All that is known now."""
+    """All that is known now.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    Parameters:
+        now_ns: a time that no node moves, see `Fleet`.
+    """
+
+    def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int]) -> None:
         self.settings = settings
-        self.fleet = Fleet()
+        self.fleet = Fleet(now_ns)
         self.records = Records()
         self.traces = TraceStore()
         self.lateness = Lateness()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot.clock.injected_skew import VARIABLE
+from foliot.clock.lab_clock import VARIABLE
 from foliot.clock.writer import PageWriter
 from foliot.settings import ClockSettings, load
 from foliot_probe.io.chrony_refclock import Refclock
@@ -48,10 +48,7 @@ class ClockOutputs:
             self._page.write(state, self._clock.local_ns())
 
     async def sample(self) -> None:
-        """Gives chrony a sample a second while the time can be trusted.
-
-        Runs forever; without a unit in the settings, it returns at once.
-        """
+        """Gives chrony a sample a second, forever, while the time can be trusted; without a unit, returns at once."""
         said = ""
         while self._refclock is not None:
             moment = self._clock.moment()

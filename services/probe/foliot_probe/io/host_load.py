@@ -49,10 +49,7 @@ class HostLoadMeter:
                 log.info("host_load_unknown", file=str(proc / name))
 
     def read(self, now_ns: int) -> HostLoad | None:
-        """The load since the last call, by a time that never steps.
-
-        None at the first call, or where the kernel does not say.
-        """
+        """The load since the last call, by a time that never steps; None at the first call, or if it is not told."""
         before, self._last = self._last, self._count(now_ns)
         now = self._last
         if before is None or now is None or now_ns <= before.now_ns:

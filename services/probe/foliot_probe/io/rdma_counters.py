@@ -35,10 +35,7 @@ class LinkDowned:
             return {}
 
     def _find(self, device: str) -> Path | None:
-        """The file of the one port that the network device is on.
-
-        Several ports may share a PCI function; their numbers tell them apart.
-        """
+        """The file of the network device's own port, by its number: several ports may share a PCI function."""
         try:
             number = int((self._net / device / "dev_port").read_text()) + 1
         except (OSError, ValueError):

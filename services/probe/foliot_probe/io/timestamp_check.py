@@ -78,10 +78,7 @@ class StampChecks:
         self._settled = bool((self.kind == KERNEL).all())
 
     def _note(self, place: int, direction: int, packets: int, stamped: int) -> None:
-        """Count packets that were sent or heard, and those that came with a stamp.
-
-        A late stamp still makes the kind `KERNEL`.
-        """
+        """Count packets sent or heard, and those that came with a stamp; a late one still makes the kind `KERNEL`."""
         kinds, unstamped = self._kinds[place], self._unstamped[place]
         if stamped:
             kinds[direction] = KERNEL

@@ -50,10 +50,7 @@ class ClockCensus:
         return clock in self._clocks
 
     def tell_of_nobody(self) -> None:
-        """Logs once, as soon as there are nodes, which configured asymmetries are of unknown NICs.
-
-        They correct nothing.
-        """
+        """Logs, once there are nodes, which configured asymmetries are of unknown NICs: they correct nothing."""
         if not self._asymmetries or not self._names:
             return
         not_there = self._asymmetries.unknown(nic for _, nics in self._names.values() for nic in nics)

@@ -129,9 +129,8 @@ class Leader:
     async def _kept_states(self) -> dict[str, ClockState]:
         """The states in the bucket. After the loss of its leader it may be silent for some seconds.
 
-        If it does not answer for `_READ_S`, the leader goes on by the states that it has heard, and this returns none.
-        A leader that has heard none
-        waits on: its common time would begin anew, and jump.
+        If it does not answer for `_READ_S`, the leader goes on by the states that it has heard, and this returns none. A
+        leader that has heard none waits on: its common time would begin anew, and jump.
         """
         until_s = asyncio.get_running_loop().time() + _READ_S
         while self._lease.revision:

@@ -127,10 +127,7 @@ class ShardFitter:
             await self._listen_to(name)
 
     async def _in_step(self) -> None:
-        """Waits for a node to tell the time.
-
-        So a shard that begins while others are at work ends its windows when they do.
-        """
+        """Waits for a node to tell the time, so that a shard that begins late ends its windows as the others do."""
         self._told_time.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STRANGE * self._window_ns / NANOSECONDS if self._following.states else 0):
@@ -153,10 +150,7 @@ class ShardFitter:
         self._barrier.heard(batch.node)
 
     async def _window_end(self) -> None:
-        """Waits until the nodes' window has ended.
-
-        A window that was slept through is not made up for: its stamps are in this one.
-        """
+        """Waits until the nodes' window has ended; of one slept through, the stamps are in this one."""
         now_ns = self._clock.now_ns()
         number = now_ns // self._window_ns + 1
         if number == self._ended:

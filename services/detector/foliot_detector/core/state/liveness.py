@@ -1,7 +1,4 @@
-"""When each node last gave a sign of life, in columns.
-
-So it takes a few numpy calls to see that nobody of a large fleet is missed.
-"""
+"""When each node last gave a sign of life, in columns, so that a few numpy calls show who is missed."""
 
 from __future__ import annotations
 

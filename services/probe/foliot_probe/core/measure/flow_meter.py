@@ -93,10 +93,7 @@ def _names(node: Node) -> dict[int, str]:
 
 
 def _growth(before: NDArray[Any], now: NDArray[Any]) -> NDArray[np.int64]:
-    """By how much each count of each connection grew, shape (connections, counts).
-
-    Both are in the order of their cookies.
-    """
+    """By how much each count of each connection grew, shape (connections, counts); both are ordered by cookie."""
     counts = np.stack([now[name].astype(np.int64) for name in _COUNTS], axis=1)
     if len(before):
         place = np.minimum(np.searchsorted(before["cookie"], now["cookie"]), len(before) - 1)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foliot.columns import move
 from foliot_schemas import DelayRow, Witness
 
 if TYPE_CHECKING:
@@ -54,10 +53,6 @@ class References:
     def valid(self, local_ns: int) -> NDArray[np.bool_]:
         """The rows whose state still holds at a local time of their clocks."""
         return self._void_after_ns >= local_ns
-
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        move(self, References(rows))
 
     def set(self, row: int, state: ClockState | None) -> None:
         """Take what sync says of a row's clock; None, or a clock that is not synchronised: nothing is known."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foliot import columns
 from foliot_probe.core.packet import FULL_COUNTS
 
 if TYPE_CHECKING:
@@ -33,28 +32,18 @@ class PaddedCounts:
         self._counted = np.zeros(rows, np.int64)
         self._received = np.zeros(rows, np.int64)
 
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, PaddedCounts(rows))
-
     def forget(self, row: Rows | int) -> None:
         """Forget the counts of streams that begin anew."""
         self._said[row] = self._counted[row] = self._received[row] = 0
 
     def hear(self, row: Rows, counts: NDArray[np.integer[Any]], full: NDArray[np.bool_]) -> None:
-        """Take in probes of these rows' peers, in the order of arrival, with the counts that they say.
-
-        `full` of them are padded.
-        """
+        """Take in probes of these rows' peers, in the order of arrival, with the counts they say; `full` are padded."""
         self._said[row] = counts
         if full.any():
             np.add.at(self._received, row[full], 1)
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Padded probes since the last call, per row.
-
-        Those that the counts prove to have been sent, and those heard.
-        """
+        """Padded probes since the last call, per row: those sent, as the counts prove, and those heard."""
         received, self._received = self._received, np.zeros_like(self._received)
         known = (self._said > 0) & (self._counted > 0)
         sent = np.where(known, (self._said - self._counted) % FULL_COUNTS, 0)

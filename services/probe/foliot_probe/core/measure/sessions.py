@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from foliot import columns
+from foliot.columns import enlarge
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
 from foliot_probe.core.packet import (
     ECHOES,
@@ -80,10 +80,6 @@ class Ring:
         self._fresh = np.zeros(cells, np.bool_)
         self._ready = np.zeros(cells, np.bool_)
 
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, Ring(rows))
-
     def forget(self, row: Rows | int) -> None:
         """Empty a row, or several."""
         for column, empty in ((self.sequence, _NEVER), (self._fresh, False), (self._ready, False)):
@@ -112,10 +108,7 @@ class Ring:
     def note(
         self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
     ) -> None:
-        """Note these probes' stamps in a column.
-
-        Repeated ones, stamps of 0 and those of forgotten probes change nothing.
-        """
+        """Note probes' stamps in a column; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
         cell = row * DEPTH + (sequence & (DEPTH - 1))
         new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
         cell = cell[new]
@@ -183,15 +176,11 @@ class Sessions:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        columns.move(self, Sessions(rows))
-        for each in (self.outgoing, self.incoming, self._padded):
-            each.grow(rows)
+        for each in (self, self.outgoing, self.incoming, self._padded):
+            enlarge(each, rows)
 
     def open(self, row: int, session: int, first: int = 0) -> None:
-        """Begin a stream in a row, under a new session number.
-
-        The first sequence is above those of its earlier lives: they compare over restarts.
-        """
+        """Begin a stream in a row under a new session, from a sequence above those of its earlier lives on."""
         self._forget_peer(row)
         self.outgoing.forget(row)
         self.session[row] = session
@@ -216,10 +205,7 @@ class Sessions:
         self._head["mesh_ms"] = mesh_ms
 
     def set_sizes(self, own_bytes: NDArray[np.int64]) -> None:
-        """Sets the largest packet of this end's device, per row.
-
-        0: not known, and no padded probes are sent or asked for.
-        """
+        """Sets the largest packet of this end's device, per row; 0: unknown, so nothing is padded or asked to be."""
         self._own_bytes = own_bytes
         self._head["row"] = np.arange(len(self)) | (own_bytes << ROW_BITS)
         self._agree()
@@ -328,10 +314,7 @@ class Sessions:
         return highest
 
     def count(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Probes since the last call, per row.
-
-        Those that the heard sequence numbers prove to have been sent, and those heard.
-        """
+        """Probes since the last call, per row: those sent, as the heard sequence numbers prove, and those heard."""
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot import columns
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,10 +31,6 @@ class SilenceWatch:
         self._patience_ns = np.zeros(rows, np.int64)
         self._deadline_ns = np.full(rows, _NEVER, np.int64)
         self.silent = np.zeros(rows, np.bool_)
-
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, SilenceWatch(rows))
 
     def forget(self, row: int) -> None:
         """Forget a stream that ended or began: nothing is known of it."""
@@ -60,10 +54,7 @@ class SilenceWatch:
         return again
 
     def excuse(self, now_ns: int, row: Rows | None = None) -> None:
-        """The listener itself was away, or lost packets.
-
-        Judge these rows (or all) as if they had been heard just now.
-        """
+        """Judge these rows (or all) as if heard just now, because the listener itself was away, or lost packets."""
         rows: Rows | slice = slice(None) if row is None else row
         later = np.maximum(self._deadline_ns[rows], now_ns + self._patience_ns[rows])
         self._deadline_ns[rows] = np.where(self._deadline_ns[rows] == _NEVER, _NEVER, later)

@@ -49,10 +49,7 @@ class Pair(NamedTuple):
 
 
 def neighbours(own: Node, peers: Iterable[Node]) -> frozenset[Pair]:
-    """The pairs that a node takes with the peers that it talks to.
-
-    `NEIGHBOURS` for each of its clocks, if there are so many, or more.
-    """
+    """A node's pairs with the peers that it talks to: `NEIGHBOURS` or more for each clock, if there are so many."""
     nodes = (own, *peers)
     clocks = sorted({nic.clock for node in nodes for nic in node.nics})
     number = {clock: place for place, clock in enumerate(clocks)}
@@ -105,10 +102,7 @@ def _weights(clocks: Iterable[str]) -> Weights:
 
 
 def _joined(nodes: Sequence[Node], number: Mapping[str, int]) -> NDArray[np.bool_]:
-    """Selects the pairs of clocks with streams between them.
-
-    Clocks of NICs on one rail, of nodes that talk to each other.
-    """
+    """Selects pairs of clocks with streams: of NICs on one rail, of nodes that talk to each other."""
     place = {node.name: index for index, node in enumerate(nodes)}
     names = np.zeros((len(nodes), len(nodes)), np.bool_)
     for index, node in enumerate(nodes):

@@ -79,10 +79,7 @@ def densities(
 
 
 def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
-    """The mean gap (ns) between each row's least delays, of which every so many count.
-
-    They are ordered by row, then delay.
-    """
+    """The mean gap (ns) between each row's least delays, ordered by row and delay, of which every so many count."""
     each, start, count = np.unique(row, return_index=True, return_counts=True)
     first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
     each, start = each[count > last], start[count > last]

@@ -1,7 +1,4 @@
-"""The wanted rate of each stream.
-
-Fast for paths in use and backups, as accuracy needs in the mesh, and slow for all others.
-"""
+"""The wanted rate of each stream: fast in use and as backup, as accuracy needs in the mesh, slow for all others."""
 
 from __future__ import annotations
 
@@ -91,10 +88,7 @@ class Demand:
         self._stale = self._changed = True
 
     def set_in_use(self, in_use: frozenset[StreamKey]) -> None:
-        """Sets the streams that are probed fast from the next tick on.
-
-        All others are slow, but for those of the mesh.
-        """
+        """Sets the streams probed fast from the next tick on; all others are slow, but for those of the mesh."""
         self._in_use = in_use
         self._changed = True
 
@@ -109,10 +103,7 @@ class Demand:
         self._wish()
 
     def changes(self, tick: int, peers_ms: Ints) -> Iterator[StreamRate]:
-        """The rates that have changed since the last call, or may have.
-
-        `peers_ms` is what the peers want, as `wish_ms`.
-        """
+        """The rates that have changed since the last call, or may have; the peers want `peers_ms`, as `wish_ms`."""
         if self._stale and tick - self._looked >= self._ticks(_AGAIN_S):
             self._stale, self._looked = False, tick
             self._pairs = neighbours(self._table.own, self._table.peers.values())

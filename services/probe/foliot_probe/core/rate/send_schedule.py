@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot import columns
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -35,10 +33,6 @@ class SendSchedule:
         self._coded_every = np.full(rows, _NEVER, np.int64)
         self._round = np.zeros(rows, np.int64)
         self._farewell = np.zeros(rows, np.int64)
-
-    def grow(self, rows: int) -> None:
-        """Make room for this many rows."""
-        columns.move(self, SendSchedule(rows))
 
     def begin(self, row: int, every: int, tick: int) -> None:
         """Start a stream; rows are spread over the ticks of their interval."""

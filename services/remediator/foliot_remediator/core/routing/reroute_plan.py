@@ -228,10 +228,7 @@ class ReroutePlanner:
             plan.move(destination, way)
 
     def _home(self, plan: ReroutePlan, destination: Destination, now_ns: int) -> None:
-        """Takes traffic home, where that is heard.
-
-        Where its node left by itself, what was heard before says nothing.
-        """
+        """Takes traffic home, where that is heard; of a node that left by itself, nothing heard before counts."""
         node, home, moved = destination.node, self._selector.homes.of(destination), self._routing.moved.get(destination)
         if moved is None or moved[0] == home or not self._selector.usable(node, home, now_ns):
             return

@@ -76,10 +76,7 @@ class PathHealth:
         return before
 
     def settle(self, who: str, at_ns: int) -> None:
-        """Ends a probation that was over by this time.
-
-        Until then nobody said anything of the NIC or path, so it ended well.
-        """
+        """Ends a probation that was over by this time, and well: nobody said anything of the NIC or path until then."""
         track = self.tracks.get(who)
         if track is not None and track.state is State.PROBATION and track.due_ns <= at_ns:
             self.feed(who, Input.TIMER, track.due_ns)

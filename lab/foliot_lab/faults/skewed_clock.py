@@ -1,7 +1,7 @@
-"""An injected clock error, for the lab: offset, drift, wander and steps, exact at every moment.
+"""A host clock with an injected error: offset, drift, wander and steps, exact at every moment.
 
 All hosts of a lab share one kernel clock, so the truth is known: local time is CLOCK_MONOTONIC_RAW plus
-`Skew.offset_ns` of it.
+`Skew.offset_ns` of it. `foliot.clock.lab_clock` finds this module by its entry point.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
 
+from foliot.clock import HostClock
+from foliot.clock.lab_clock import VARIABLE
+from foliot.clock.realtime_map import CrossTimestamp
 from foliot.settings import SettingsError
 
-VARIABLE = "FOLIOT_CLOCK_SKEW"
-"""Names the file of a host's `SkewSpec`; empty: its clock is as it is."""
 _STEP = struct.Struct("<q")
 _WANDER_SPAN_S = 4 * 3600
 """Length of the drawn random walk. After it the wander stands still; a lab runs minutes to hours."""
@@ -77,18 +78,42 @@ def _walk(spec: SkewSpec) -> NDArray[np.float64]:
     """The wander's offset in ns at every whole second: the integral of a random walk of the drift."""
     if not spec.wander_ppb:
         return np.empty(0)
-    draw = random.Random(spec.seed)  # noqa: S311 - reproducible noise, not a secret
+    draw = random.Random(spec.seed)
     drift_ppb = np.cumsum([draw.gauss(0.0, spec.wander_ppb) for _ in range(_WANDER_SPAN_S)])
     return np.concatenate(([0.0], np.cumsum(drift_ppb)))
 
 
-def from_file(path: str) -> Skew:
-    """The skew that a JSON file of a `SkewSpec` describes.
+class SkewedClock(HostClock):
+    """A host's clock, and the same kernel's clocks read as if this host's were off by the skew."""
+
+    def __init__(self, name: str, skew: Skew) -> None:
+        self._skew = skew
+        super().__init__(name)
+
+    def local_ns(self) -> int:
+        """CLOCK_MONOTONIC_RAW, plus the skew."""
+        raw_ns = super().local_ns()
+        return raw_ns + self._skew.offset_ns(raw_ns)
+
+    def reading(self) -> CrossTimestamp:
+        """See `HostClock`."""
+        raw_ns, realtime_ns = super().reading()
+        return CrossTimestamp(raw_ns + self._skew.offset_ns(raw_ns), realtime_ns)
+
+    def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `HostClock`."""
+        raw_ns = super().realtime_to_local(stamps_ns)
+        return raw_ns + self._skew.offsets_ns(raw_ns)
+
+
+def from_file(name: str, path: str) -> SkewedClock:
+    """The clock of this name with the skew that a JSON file of a `SkewSpec` describes.
 
     Raises:
         SettingsError: it cannot be read as one.
     """
     try:
-        return Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec))
+        skew = Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec))
     except (OSError, ValueError, OverflowError) as error:
         raise SettingsError(f"{VARIABLE}: {path} is no clock skew: {error}") from error
+    return SkewedClock(name, skew)
