@@ -6,6 +6,7 @@ import pytest
 
 from foliot_lab.measure.budget import traffic_gbps
 from foliot_lab.scenario.job_traffic import pairs_of
+from foliot_lab.scenario.job_validation import MOST_JOBS
 from foliot_lab.scenario.reading import ScenarioError, load_scenario, parse_scenario
 from foliot_lab.scenario.spec import RECOVERY_S, JobSpec, TrainSpec, WorkloadSpec, trains
 
@@ -122,6 +123,8 @@ def test_what_jobs_do_not_go_with_is_refused():
     assert late == [(9, "a would begin when the run is over")]
     trainings = job(kind="train", step_mb=None) + job(name="b", kind="train", step_mb=None)
     assert problems(FABRIC + trainings) == [(10, "there is a job of kind train already, and there can be one")]
+    crowd = "".join(job(name=f"a{number}", hosts=["node0", "node1"]) for number in range(MOST_JOBS + 1))
+    assert [reason for _, reason in problems(FABRIC + crowd)] == [f"there can be {MOST_JOBS} jobs"]
     assert problems("job = 5\n") == [(1, "jobs are written as [[job]], each its own table")]
 
 

@@ -242,7 +242,7 @@ async def _several(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
         for job in lab.scenario.jobs:
             if job.kind == "train":
                 hosts, rails = hosts_of(job, lab.scenario.fabric), rails_of(job, lab.scenario.fabric)
-                training, home = Job(lab, job.train(), job.name, job.over, hosts=hosts, rails=rails), _ways(lab)
+                training, home = Job(lab, job.train(), over=job.over, hosts=hosts, rails=rails), _ways(lab)
                 stack.push_async_callback(training.end)
                 await training.begin()
                 await _settle(lab, home)
