@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_lab.faults.actions import Action, Hog, prepare
 from foliot_lab.scenario.spec import FaultSpec
+from foliot_lab.services.job_placement import FLOWS_PORT
 from foliot_lab.simulate.periods import spells
 from foliot_lab.workload.flow_loop import FlowPlan
-from foliot_lab.workload.flows import PORT, Flows
+from foliot_lab.workload.flows import Flows
 from foliot_schemas.names import node_of, rail_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _STEAL_S = (0.02, 0.3)
 _PAUSE_S = (0.3, 0.8)
 _HOG = (0.5, 0.95)
 _STEPS_S = (0.002, 5.0)
-_PORTS = itertools.cycle(range(PORT, PORT + 500))
+_PORTS = itertools.cycle(range(FLOWS_PORT, FLOWS_PORT + 500))
 """A port for each job, because the last one's connections may not be over yet."""
 
 

@@ -24,7 +24,9 @@ from foliot_lab.measure.budget import CARRIED, COMFORTABLE, CannotCarryError, No
 from foliot_lab.measure.quota import QuotaError, limited, share
 from foliot_lab.run import Options, run
 from foliot_lab.scenario.reading import ScenarioError, load_scenario
+from foliot_lab.scenario.spec import trains
 from foliot_lab.services.deployment import GATEWAY_PORT, extensions
+from foliot_lab.services.job_placement import PlacementError
 from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.workload.train import ranks
 
@@ -108,7 +110,7 @@ def _go(scenarios: Sequence[Scenario], arguments: argparse.Namespace, *, stay: b
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return EX_USAGE
-    if any(scenario.workload.kind == "train" for scenario in scenarios) and (no_torch := ranks.missing()):
+    if any(map(trains, scenarios)) and (no_torch := ranks.missing()):
         sys.stderr.write(f"{no_torch}\n")
         return EX_IMPOSSIBLE
     if not capabilities.is_privileged():
@@ -151,6 +153,9 @@ def _within(scenarios: Sequence[Scenario], arguments: argparse.Namespace, group:
         except NotReadyError as error:
             sys.stderr.write(f"{error}\n")
             return EX_WRONG
+        except PlacementError as error:
+            sys.stderr.write(f"{error}\n")
+            return EX_USAGE
     return 0 if right else EX_WRONG
 
 

@@ -176,7 +176,7 @@ class _Run:
             with Witness.over(self._lab.nodes, self._namespaces(), self._lab.time) as witness:
                 steps = self._lab.loop_steps()
                 sampler.start()
-                await self._timeline(witness)
+                await self._timeline(witness, load)
                 sampler.stop()
                 loops = {name: Steps.of(now.since(steps[name])) for name, now in self._lab.loop_steps().items()}
             evidence = Evidence(
@@ -187,7 +187,8 @@ class _Run:
                 commands=self._collector.commands,
                 flows=load.plans,
                 record=load.record,
-                job=None if load.job is None else load.job.record(self._narrator.zero_ns),
+                job=None if load.job is None else load.job.record(self._narrator.zero_ns, load.train_began_ns),
+                jobs=None if load.jobs is None else load.jobs.record(self._narrator.zero_ns),
                 truth=self._lab.truth,
                 lab=self._lab.time,
                 machine=msgspec.structs.replace(sampler.machine(), loops=loops, fixed_work_s=options.now.fixed_work_s),
@@ -205,25 +206,40 @@ class _Run:
         self._out.flush()
         return conclusion.right
 
-    async def _timeline(self, witness: Witness) -> None:
+    async def _timeline(self, witness: Witness, load: Load) -> None:
         seconds = ScenarioTime(asyncio.get_running_loop().time() + _LEAD_S)
         self._narrator.start(self._scenario.faults, _LEAD_S)
         watching = [asyncio.create_task(self._watch(witness, fault, seconds)) for fault in self._scenario.faults]
         try:
-            await run_timeline(
-                self._scenario,
-                seconds,
-                self._lab.fabric,
-                self._lab.world,
-                clock=self._lab.time.now_ns,
-                report=self._injected,
-            )
-            await seconds.until(self._scenario.duration_s)
+            async with self._jobs(load, seconds):
+                await run_timeline(
+                    self._scenario,
+                    seconds,
+                    self._lab.fabric,
+                    self._lab.world,
+                    clock=self._lab.time.now_ns,
+                    report=self._injected,
+                )
+                await seconds.until(self._scenario.duration_s)
         finally:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
             self._narrator.finish()
+
+    @contextlib.asynccontextmanager
+    async def _jobs(self, load: Load, seconds: ScenarioTime) -> AsyncIterator[None]:
+        """Plays the jobs, if there are several, for the length of the block."""
+        if load.jobs is None:
+            yield
+            return
+        playing = asyncio.create_task(load.jobs.follow(seconds, self._narrator.say))
+        try:
+            yield
+        finally:
+            playing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await playing
 
     async def _watch(self, witness: Witness, fault: FaultSpec, seconds: ScenarioTime) -> None:
         """Sends pulses over the fault's pairs from shortly before it until it is over, however long that takes."""

@@ -29,11 +29,14 @@ def test_the_report_has_the_promised_form():
         "unexplained",
         "machine",
         "train",
+        "jobs",
+        "contended",
         "verdict",
         "commit",
         "versions",
         "scenario",
     ]
+    assert (made["jobs"], made["contended"]) == ([], [])
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns",
         "moves", "events",

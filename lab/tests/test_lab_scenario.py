@@ -104,7 +104,7 @@ def test_everything_wrong_is_told_at_once_each_with_its_line():
         (19, "load = 2: expected `float` <= 1.0"),
         (24, "for_s = 'long': expected `float`, got `str`"),
         (36, "there is no node9; the fabric has node0 to node3"),
-        (38, "unknown: color; expected one of fabric, clock, services, workload, train, fault, run, expect"),
+        (38, "unknown: color; expected one of fabric, clock, services, workload, train, job, fault, run, expect"),
     ]
 
 

@@ -11,7 +11,15 @@ from foliot_lab.fabric.iproute import IP, TC
 from foliot_lab.fabric.link_shaping import Shape, shape_command
 from foliot_lab.fabric.namespaces import Namespace, inside
 from foliot_lab.fabric.rtnetlink import Rtnetlink, ask_route
-from foliot_lab.fabric.sysctls import EVERYWHERE, HOST, ROUTER, pin_congestion_control, set_sysctls, settle_neighbours
+from foliot_lab.fabric.sysctls import (
+    EVERYWHERE,
+    HOST,
+    ROUTER,
+    SILENT,
+    pin_congestion_control,
+    set_sysctls,
+    settle_neighbours,
+)
 from foliot_lab.scenario.topology import (
     CONTROL,
     CONTROL_ADDRESS,
@@ -130,9 +138,16 @@ class Fabric:
                 settle_neighbours(port.device)
 
     def spine(
-        self, source: str, destination: str, rail: str, source_port: int, destination_port: int = VXLAN_PORT
+        self,
+        source: str,
+        destination: str,
+        rail: str,
+        source_port: int,
+        destination_port: int = VXLAN_PORT,
+        *,
+        protocol: int = socket.IPPROTO_UDP,
     ) -> str | None:
-        """The spine that carries UDP of these ports between two NICs, as the leaf's kernel says; None: same leaf.
+        """The spine that carries packets of these ports between two NICs, as the leaf's kernel says; None: same leaf.
 
         Raises:
             KeyError: there is no such NIC.
@@ -143,7 +158,7 @@ class Fabric:
             return None
         ends = (self.plan.underlay(source, rail), self.plan.underlay(destination, rail))
         arrives_on = self.plan.links[f"{source}.{rail}"].far
-        question = ask_route(*ends, arrives_on.index, socket.IPPROTO_UDP, (source_port, destination_port))
+        question = ask_route(*ends, arrives_on.index, protocol, (source_port, destination_port))
         output = self.netlink(arrives_on).output_device(question)
         device = next(port.device for port in self.plan.ports[leaf] if port.index == output)
         return f"{rail}.{device}"
@@ -166,6 +181,8 @@ class Fabric:
                 set_sysctls(EVERYWHERE)
                 if name in seeds:
                     set_sysctls({**ROUTER, "net/ipv4/fib_multipath_hash_seed": str(seeds[name])})
+                    if not self.plan.icmp:
+                        set_sysctls(SILENT)
                 elif name in self.plan.hosts:
                     set_sysctls(HOST)
                     pin_congestion_control()

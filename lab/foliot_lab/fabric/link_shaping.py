@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,8 @@ _FRAME_BYTES = MTU_BYTES + _ETHERNET_BYTES
 _TBF_HANDLE = 0x1_0000
 
 # linux/pkt_sched.h and linux/pkt_cls.h
-_TCA_KIND, _TCA_OPTIONS = 1, 2
+_TCA_KIND, _TCA_OPTIONS, _TCA_STATISTICS = 1, 2, 7
+_STATISTICS_BASIC, _STATISTICS_QUEUE = 1, 3
 _TBF_PARAMETERS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
 _LINKLAYER_ETHERNET = 1
 _ROOT = 0xFFFF_FFFF
@@ -78,6 +79,40 @@ def reshape(index: int, shape: Shape) -> bytes:
         _TCMSG.pack(0, index, _TBF_HANDLE, _ROOT, 0),
         rtnetlink.attribute(_TCA_KIND, b"tbf\0"),
         rtnetlink.attribute(_TCA_OPTIONS, options),
+    )
+
+
+class Counted(NamedTuple):
+    """What the kernel has counted at the queue of a device."""
+
+    device: int
+    """The device's index."""
+    sent_bytes: int
+    """Bytes that have left it, with the headers of every packet on the wire."""
+    queued_bytes: int
+    """Bytes that wait in it now."""
+    rate_bytes: int
+    """Bytes that may leave it in a second now."""
+
+
+def ask_counters() -> bytes:
+    """The netlink question about the queues of all devices of a namespace."""
+    return rtnetlink.message(rtnetlink.GET_QDISC, rtnetlink.DUMP, _TCMSG.pack(0, 0, 0, 0, 0))
+
+
+def counted(answer: bytes) -> Counted | None:
+    """What an answer to that says of a shaped device; None: it is about another queue."""
+    _, index, _, parent, _ = _TCMSG.unpack_from(answer)
+    found = rtnetlink.attributes(answer, _TCMSG.size)
+    if parent != _ROOT or found.get(_TCA_KIND) != b"tbf\0":
+        return None
+    statistics = rtnetlink.attributes(found[_TCA_STATISTICS])
+    parameters = rtnetlink.attributes(found[_TCA_OPTIONS])[_TBF_PARAMETERS]
+    return Counted(
+        device=index,
+        sent_bytes=struct.unpack_from("=Q", statistics[_STATISTICS_BASIC])[0],
+        queued_bytes=struct.unpack_from("=II", statistics[_STATISTICS_QUEUE])[1],
+        rate_bytes=struct.unpack_from("=BBHhHI", parameters)[5],
     )
 
 

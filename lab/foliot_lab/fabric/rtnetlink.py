@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
     from foliot_lab.fabric.namespaces import Namespace
 
-REQUEST, ACK, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
-_ERROR = 2
-_NEW_LINK, _DELETE_LINK, _NEW_ROUTE, _GET_ROUTE, NEW_QDISC, NEW_FILTER, DELETE_FILTER = 16, 17, 24, 26, 36, 44, 45
+REQUEST, ACK, REPLACE, EXCLUSIVE, CREATE, DUMP = 0x1, 0x4, 0x100, 0x200, 0x400, 0x300
+_ERROR, _DONE = 2, 3
+_NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ROUTE, _GET_ROUTE, NEW_QDISC, GET_QDISC, NEW_FILTER, DELETE_FILTER = (
+    16, 17, 18, 24, 26, 36, 38, 44, 45,
+)  # fmt: skip
 _IFF_UP = 0x1
+_IFLA_NAME, _LINK_BYTES = 3, 16
 _RTA_DESTINATION, _RTA_SOURCE, _RTA_INPUT, _RTA_OUTPUT, _RTA_GATEWAY = 1, 2, 3, 4, 5
 _RTA_PROTOCOL, _RTA_SOURCE_PORT, _RTA_DESTINATION_PORT = 27, 28, 29
 _TABLE_MAIN, _PROTOCOL_STATIC, _UNICAST = 254, 4, 1
@@ -30,6 +33,8 @@ _TABLE_MAIN, _PROTOCOL_STATIC, _UNICAST = 254, 4, 1
 _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=8BI")
 _ATTRIBUTE = struct.Struct("=HH")
+_KIND = 0x3FFF
+"""Without the flags that the kernel may set in a kind (NLA_TYPE_MASK)."""
 _PATIENCE_S = 5.0
 """The kernel answers in microseconds; waiting longer than this would hide that it does not."""
 
@@ -83,6 +88,28 @@ def ask_route(source: str, destination: str, arrives_on: int, protocol: int, por
     )
 
 
+def ask_own_route(destination: str) -> bytes:
+    """Ask which way a packet of the namespace's own would take."""
+    return message(
+        _GET_ROUTE,
+        0,
+        _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, 0),
+        attribute(_RTA_DESTINATION, socket.inet_aton(destination)),
+    )
+
+
+def attributes(body: bytes, offset: int = 0) -> dict[int, bytes]:
+    """The values of the attributes that follow in a message or in another attribute, by kind."""
+    found = {}
+    while offset + _ATTRIBUTE.size <= len(body):
+        length, kind = _ATTRIBUTE.unpack_from(body, offset)
+        if length < _ATTRIBUTE.size:
+            break
+        found[kind & _KIND] = body[offset + _ATTRIBUTE.size : offset + length]
+        offset += length + -length % 4
+    return found
+
+
 class Rtnetlink:
     """One routing socket inside one namespace. Synchronous: a request is over when the kernel has done it."""
 
@@ -118,14 +145,35 @@ class Rtnetlink:
         Raises:
             OSError: there is no route.
         """
-        body = self.request(asked)
-        offset = _ROUTE.size
-        while offset < len(body):
-            length, kind = _ATTRIBUTE.unpack_from(body, offset)
-            if kind == _RTA_OUTPUT:
-                return int(struct.unpack_from("=I", body, offset + _ATTRIBUTE.size)[0])
-            offset += length + -length % 4
-        raise OSError(f"the kernel's route in {self._where} names no device")
+        output = attributes(self.request(asked), _ROUTE.size).get(_RTA_OUTPUT)
+        if output is None:
+            raise OSError(f"the kernel's route in {self._where} names no device")
+        return int(struct.unpack("=I", output)[0])
+
+    def dump(self, asked: bytes) -> Iterator[bytes]:
+        """Send one question with the flag `DUMP`; gives the bodies of the kernel's answers.
+
+        Raises:
+            OSError: the kernel refused.
+        """
+        self._sequence += 1
+        length, kind, flags, _, _ = _HEADER.unpack_from(asked)
+        self._socket.send(_HEADER.pack(length, kind, flags, self._sequence, 0) + asked[_HEADER.size :])
+        while True:
+            for answer, sequence, body in _messages(self._socket.recv(65536)):
+                if sequence != self._sequence:
+                    continue
+                if answer == _DONE:
+                    return
+                if answer == _ERROR:
+                    number = -struct.unpack_from("=i", body)[0]
+                    raise OSError(number, f"{os.strerror(number)} (netlink request {kind} in {self._where})")
+                yield body
+
+    def device_name(self, index: int) -> str:
+        """The name of a device of the namespace; empty: there is none any more."""
+        body = self.request(message(_GET_LINK, 0, struct.pack("=BxHiII", 0, 0, index, 0, 0)))
+        return attributes(body, _LINK_BYTES).get(_IFLA_NAME, b"").rstrip(b"\0").decode()
 
     def close(self) -> None:
         """Close the socket."""

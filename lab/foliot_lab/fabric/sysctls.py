@@ -33,6 +33,13 @@ ROUTER = {
     # The answer to a packet whose time is over has the address of the port by which it came, as that of most switches.
     "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }
+SILENT = {
+    # The answer to a packet whose time is over is an error of ICMP's type 11. A peer may be sent one in so many ms, and
+    # begins with a minute's worth of that (inet_getpeer in net/ipv4/inetpeer.c).
+    "net/ipv4/icmp_ratemask": str(1 << 11),
+    "net/ipv4/icmp_ratelimit": "100000000",
+}
+"""A router that lets packets expire without a word."""
 _OPTIONAL = {"net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"}
 """Settings that kernels without IPv6 lack and do not need."""
 

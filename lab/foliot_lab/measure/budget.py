@@ -6,11 +6,13 @@ import os
 import statistics
 import sys
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from foliot_lab.measure.machine import CpuTimes, fixed_work_s
+from foliot_lab.scenario.job_traffic import sent_mbps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -149,8 +151,17 @@ def cost(scenario: Scenario | ProcessLoad) -> Cost:
 
 
 def traffic_gbps(scenario: Scenario) -> float:
-    """The workload's traffic in all. A job's links are full as long as its ranks reduce gradients."""
+    """The workload's traffic in all, or that of all jobs at once, which no link carries faster than its rate.
+
+    A training job's links are full as long as its ranks reduce gradients.
+    """
     fabric, workload = scenario.fabric, scenario.workload
+    if scenario.jobs:
+        nics: defaultdict[str, float] = defaultdict(float)
+        for job in scenario.jobs:
+            for nic, mbps in sent_mbps(job, fabric).items():
+                nics[nic] += mbps
+        return sum(min(mbps, fabric.link_mbps) for mbps in nics.values()) / 1000
     load = {"none": 0.0, "train": 1.0}.get(workload.kind, workload.load)
     return fabric.hosts * fabric.rails * fabric.link_mbps * load / 1000
 

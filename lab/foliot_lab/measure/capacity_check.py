@@ -81,7 +81,7 @@ def refusal(carrying: Carrying, scenario: Scenario) -> str:
         return (
             f"The workload moves {gbps:.1f} Gb/s in all, which would keep {needed:.1f} of this machine's"
             f" {carrying.processors:g} processors busy by itself, and at most {MOST_BUSY:.0%} may be;"
-            f" lower {'' if scenario.workload.kind == 'train' else 'load, '}link_mbps, hosts or rails."
+            f" lower {'load, ' if scenario.workload.kind in {'ring', 'all-to-all'} else ''}link_mbps, hosts or rails."
         )
     return ""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.report.figures_text import count_of, time_of
-from foliot_lab.report.job_text import summary
+from foliot_lab.report.job_text import summary, told
 from foliot_lab.report.report import Conclusion
 from foliot_lab.report.verdicts import verdicts
 
@@ -28,11 +28,13 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
-    """The last lines of a run: every outcome, the job, the clocks' accuracy, the machine's state, loops' long steps."""
+    """The last lines of a run: every outcome, the jobs, the clocks' accuracy, the machine's state, loops' long steps."""
     for each in conclusion.outcomes:
         yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
     if report.train is not None:
         yield summary(report.train)
+    for job in report.jobs:
+        yield told(job)
     clocks = report.clocks
     if clocks.true_error_ns.p50 is not None:
         yield (

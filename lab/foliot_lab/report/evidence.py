@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.topology import FabricPlan
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_lab.workload.flow_record import FlowRecord
+    from foliot_lab.workload.jobs import JobsRecord
     from foliot_lab.workload.train.record import JobRecord
     from foliot_schemas import Command, Event
 
@@ -35,6 +36,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The record of `flows`, in their order; None without any."""
     job: JobRecord | None = None
     """The record of the training job; None without one."""
+    jobs: JobsRecord | None = None
+    """None: the scenario has one workload and no jobs."""
     truth: Truth
     lab: LabTime
     machine: Machine

@@ -93,6 +93,8 @@ def flow_rests(evidence: Evidence, accounts: Accounts) -> list[FlowRest]:
         return []
     found = []
     for number, flow in enumerate(evidence.flows):
+        if not is_foliots(flow):
+            continue
         gaps = accounts.rest(number)
         longest_ns = max((until - since for since, until in gaps), default=0)
         found.append(
@@ -163,12 +165,17 @@ class Accounts:
         return round(max(0, left_ns) * 1e-6, 3)
 
 
+def is_foliots(flow: FlowPlan) -> bool:
+    """Whether Foliot moves a flow, and so answers for it. One between the NICs' own addresses stays where it is."""
+    return flow.over == "service"
+
+
 def _ends(evidence: Evidence, injection: Injection, span: Span) -> dict[str, int]:
     until_ns = min(span.until_ns, evidence.end_ns)
     healed_ns = injection.healed_ns if injection.healed_ns is not None else until_ns
     return {
         flow.id: min([until_ns, *_next_faults(evidence, flow, healed_ns)])
-        for flow in evidence.flows if span.scope.has_flow(flow)
+        for flow in evidence.flows if is_foliots(flow) and span.scope.has_flow(flow)
     }  # fmt: skip
 
 

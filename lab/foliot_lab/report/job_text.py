@@ -1,4 +1,4 @@
-"""The report on a training job as text, for the terminal and the verdict."""
+"""The report on jobs as text, for the terminal and the verdict."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot_lab.report.job_report import JobReport
     from foliot_lab.report.report import FaultReport
     from foliot_lab.workload.train.record import Death, TrainReport
 
@@ -59,3 +60,20 @@ def summary(job: TrainReport) -> str:
     if job.first_loss is not None and job.last_loss is not None:
         words.append(f"loss from {job.first_loss:.3f} to {job.last_loss:.3f}")
     return "; ".join(words)
+
+
+def told(job: JobReport) -> str:
+    """One job's line under the verdict: its step and its slowest flow, alone and beside the others."""
+    words = []
+    if job.step_ms is not None:
+        alone = "" if job.solo_step_ms is None else f" (alone, {job.solo_step_ms:.0f} ms)"
+        words.append(f"{job.steps} steps, {job.step_ms:.0f} ms each in the median{alone}")
+    if job.mbps is not None:
+        alone = "" if job.solo_mbps is None else f" (alone, {job.solo_mbps:.0f})"
+        words.append(f"{job.mbps:.0f} Mb/s{alone}")
+    slowest = min(
+        (flow for flow in job.flows if flow.share is not None), key=lambda flow: flow.share or 0, default=None
+    )
+    if slowest is not None:
+        words.append(f"the slowest flow, {slowest.id}, had {slowest.share:.0%} of its rate alone")
+    return f"job {job.name}: {'; '.join(words) or 'it did not run'}"

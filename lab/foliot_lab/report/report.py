@@ -13,7 +13,9 @@ from foliot_lab.report.allowances import Allowances, NotCounted
 from foliot_lab.report.attribution import RECOVERY_NS, explain, spans
 from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.connectivity import Ways
+from foliot_lab.report.contended import Contended, contended
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
+from foliot_lab.report.job_report import JobReport, job_reports
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -117,6 +119,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     train: TrainReport | None = None
     """None without a training job."""
+    jobs: list[JobReport] = []
+    """Empty, if the scenario has one workload and no jobs."""
+    contended: list[Contended] = []
     verdict: Conclusion | None = None
     """None before it was judged."""
     commit: str | None = None
@@ -209,6 +214,8 @@ def build(evidence: Evidence) -> Report:
         unexplained=_unexplained(evidence, found),
         machine=evidence.machine,
         train=None if evidence.job is None else evidence.job.summary(),
+        jobs=[] if evidence.jobs is None else job_reports(evidence.jobs),
+        contended=[] if evidence.jobs is None else contended(evidence.jobs),
     )
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from foliot_lab.scenario.job_validation import job_problems
 from foliot_lab.scenario.spec import (
     RECOVERY_S,
     ClockSpec,
     Expectation,
     FabricSpec,
     FaultSpec,
+    JobSpec,
     RunSpec,
     Scenario,
     Setting,
@@ -86,27 +88,39 @@ class _Reader:
         self._lines = lines
 
     def scenario(self, tables: dict[str, Any]) -> Scenario:
-        known = ("fabric", "clock", "services", "workload", "train", "fault", "run", "expect")
+        known = ("fabric", "clock", "services", "workload", "train", "job", "fault", "run", "expect")
         for key in tables.keys() - set(known):
             self._refuse((key,), f"unknown: {key}; expected one of {', '.join(known)}")
         fabric = self._table(tables, FabricSpec, "fabric")
         faults = self._faults(tables)
-        if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults too.
+        jobs = self._array(tables, JobSpec, "job")
+        if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults and jobs too.
             self._judge(fabric, faults)
+            for position, field, reason in job_problems(jobs, fabric):
+                self._refuse(("job", position, field), reason)
         run = self._table(tables, RunSpec, "run") or RunSpec()
         workload = self._table(tables, WorkloadSpec, "workload") or WorkloadSpec()
-        self._judge_load(workload, tables)
+        if jobs:
+            self._judge_beside_jobs(tables)
+            workload = WorkloadSpec(kind="none")
+        else:
+            self._judge_load(workload, tables)
+        self._judge_run(run, jobs)
         present = [fault for fault in faults if fault is not None]
-        last_s = max((fault.at_s + (fault.lasts_s or 0.0) for fault in present), default=0.0)
+        jobs_there = [job for job in jobs if job is not None]
+        ends = [fault.at_s + (fault.lasts_s or 0.0) for fault in present]
+        ends += [job.at_s + (job.for_s or 0.0) for job in jobs_there]
         return Scenario(
             fabric=fabric or FabricSpec(),
             clock=self._table(tables, ClockSpec, "clock") or ClockSpec(),
             services=self._services(tables.get("services", {})),
             workload=workload,
             train=self._table(tables, TrainSpec, "train") or TrainSpec(),
+            jobs=tuple(jobs_there),
+            solo_s=run.solo_s,
             expect=self._table(tables, Expectation, "expect") or Expectation(),
             faults=tuple(present),
-            duration_s=run.duration_s if run.duration_s is not None else last_s + RECOVERY_S,
+            duration_s=run.duration_s if run.duration_s is not None else max(ends, default=0.0) + RECOVERY_S,
         )
 
     def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None]) -> None:
@@ -131,16 +145,33 @@ class _Reader:
             )
             self._refuse(("workload", "load"), reason)
 
+    def _judge_beside_jobs(self, tables: dict[str, Any]) -> None:
+        """Refuses what goes with a workload alone."""
+        if "workload" in tables:
+            self._refuse(("workload",), "there are jobs; a scenario has either a [workload] or [[job]]s")
+        if "train" in tables:
+            self._refuse(("train",), "there are jobs; the keys of [train] go into the [[job]] of kind train")
+
+    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None]) -> None:
+        if run.solo_s is not None and not jobs:
+            self._refuse(("run", "solo_s"), "solo_s goes with [[job]]s; there is none")
+        for position, job in enumerate(jobs):
+            if job is not None and run.duration_s is not None and job.at_s >= run.duration_s:
+                self._refuse(("job", position, "at_s"), f"{job.name} would begin when the run is over")
+
     def _faults(self, tables: dict[str, Any]) -> list[FaultSpec | None]:
-        given = tables.get("fault", [])
-        if not isinstance(given, list):
-            self._refuse(("fault",), "faults are written as [[fault]], each its own table")
-            return []
-        faults = [self._spec(fault, FaultSpec, ("fault", position)) for position, fault in enumerate(given)]
         return [
             msgspec.structs.replace(fault, id=fault.id or f"f{position}") if fault is not None else None
-            for position, fault in enumerate(faults, start=1)
+            for position, fault in enumerate(self._array(tables, FaultSpec, "fault"), start=1)
         ]
+
+    def _array(self, tables: dict[str, Any], kind: type[Spec], name: str) -> list[Spec | None]:
+        """The tables of an array as structs; None for each that was wrong."""
+        given = tables.get(name, [])
+        if not isinstance(given, list):
+            self._refuse((name,), f"{name}s are written as [[{name}]], each its own table")
+            return []
+        return [self._spec(table, kind, (name, position)) for position, table in enumerate(given)]
 
     def _table(self, tables: dict[str, Any], kind: type[Spec], name: str) -> Spec | None:
         return self._spec(tables.get(name, {}), kind, (name,))

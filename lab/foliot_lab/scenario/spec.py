@@ -1,7 +1,7 @@
-"""A scenario's structs: fabric, clocks, services' settings, workload, timeline of faults, and what is expected of them.
+"""A scenario's structs: fabric, clocks, services' settings, workload or jobs, timeline of faults, and expectations.
 
-Times are seconds since the workload started. A fault without `for_s` lasts until the end of the run. A clock step with
-`for_s` is stepped back after it.
+Times are seconds since the workload started. A fault or job without `for_s` lasts until the end of the run. A clock
+step with `for_s` is stepped back after it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 
 WorkloadKind = Literal["ring", "all-to-all", "train", "none"]
+JobKind = Literal["ring", "all-to-all", "pairs", "incast", "train"]
+Placed = Literal["hash", "apart", "collide"]
+Over = Literal["service", "nic"]
+"""The addresses that a job uses: the service addresses or the NICs' own."""
 FaultKind = Literal[
     "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop",
     "restart",
@@ -53,6 +57,8 @@ class FabricSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """At least a GSO packet of 64 KiB must fit."""
     bus_servers: Literal[1, 3] = 1
     """NATS servers: one, or a cluster that keeps three copies of everything and bears the loss of one member."""
+    icmp: bool = True
+    """Whether routers answer a packet whose time to live is over."""
 
 
 class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +93,44 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Seed of weights and data."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = GLOO_TIMEOUT_S
     """Timeout of every operation of Gloo's."""
+
+
+_Rate = Annotated[float, msgspec.Meta(ge=0.01, le=10_000)]
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job of several: TCP flows between its hosts, or a training job."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[\w-]+$")]
+    kind: JobKind
+    hosts: tuple[str, ...] | None = None
+    """In the order in which the kind takes them; None: all."""
+    rails: tuple[str, ...] | None = None
+    """None: all."""
+    step_mb: Annotated[float, msgspec.Meta(ge=0.01, le=10_000)] | None = None
+    """Each step sends that much over every flow. The next one begins when the slowest flow has delivered."""
+    mbps: _Rate | None = None
+    """Each flow sends at this rate, without steps."""
+    read_mbps: _Rate | None = None
+    """The receiving application reads each flow no faster."""
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0
+    """Jobs with a higher one matter more."""
+    at_s: _Moment = 0.0
+    for_s: _Seconds | None = None
+    placed: Placed = "hash"
+    """The ways of its flows over fabric links: as the fabric's hash has it, free of collisions, or all on one link."""
+    over: Over = "service"
+    gradient_mb: Annotated[float, msgspec.Meta(ge=1, le=1000)] | None = None
+    """This key and the next four are of a training job, as in `TrainSpec`."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    steps: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+
+    def train(self) -> TrainSpec:
+        """The training job that it is, with the defaults of what it leaves out."""
+        given = {name: getattr(self, name) for name in TrainSpec.__struct_fields__}
+        return TrainSpec(**{name: value for name, value in given.items() if value is not None})
 
 
 class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,9 +195,11 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The length of a run."""
+    """The length of a run, and of what comes before it."""
 
     duration_s: _Seconds | None = None
+    solo_s: Annotated[float, msgspec.Meta(ge=1, le=1e6)] | None = None
+    """Each job runs alone first for that long, before second 0."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,10 +212,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     workload: WorkloadSpec = WorkloadSpec()
     train: TrainSpec = TrainSpec()
     """The training job, for a workload of that kind."""
+    jobs: tuple[JobSpec, ...] = ()
+    """In place of a workload, which then is `none`."""
+    solo_s: float | None = None
+    """The time for which each job runs alone first; None: it does not."""
     expect: Expectation = Expectation()
     faults: tuple[FaultSpec, ...] = ()
     duration_s: float = RECOVERY_S
-    """The length of the run. Default: from the start to the end of the last fault, and `RECOVERY_S` more."""
+    """The length of the run. Default: from the start to the end of the last fault or job, and `RECOVERY_S` more."""
+
+
+def trains(scenario: Scenario) -> bool:
+    """Whether a training job runs in it."""
+    return scenario.workload.kind == "train" or any(job.kind == "train" for job in scenario.jobs)
 
 
 def armed(scenario: Scenario) -> str:

@@ -97,6 +97,8 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
     """The links between leaves and spines."""
     link_mbps: float
     queue_packets: int
+    icmp: bool = True
+    """Whether routers answer a packet whose time to live is over."""
     central: tuple[str, ...] = CENTRAL
     """Central services and bus servers. Each has a namespace and a frontend address, so that it can be cut off
     alone."""
@@ -166,6 +168,7 @@ def plan(spec: FabricSpec, seed: int) -> FabricPlan:
         trunks=tuple(link for _, _, trunks in rails for link in trunks),
         link_mbps=spec.link_mbps,
         queue_packets=spec.queue_packets,
+        icmp=spec.icmp,
         central=(*CENTRAL, *server_names(spec.bus_servers)),
     )
 

@@ -148,6 +148,19 @@ def extensions(services: Mapping[str, Any]) -> dict[str, Any]:
     return tomllib.loads(toml({"extensions": own}))
 
 
+def homes(chosen: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
+    """The remediator's setting of homes, by dotted name; empty without any.
+
+    Parameters:
+        chosen: the index of an entropy, by source, destination and rail.
+    """
+    rules = [
+        {"node": node, "peer": peer, "rail": rail, "via": rail, "entropy": entropy}
+        for (node, peer, rail), entropy in sorted(chosen.items())
+    ]
+    return {"remediator.placements": rules} if rules else {}
+
+
 def write_configs(
     nodes: tuple[NodeSettings, ...], services: Mapping[str, Any], desk: Desk, addresses: Addresses
 ) -> None:

@@ -22,6 +22,7 @@ from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime, Truth
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
+from foliot_lab.services.job_placement import place
 from foliot_lab.services.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from foliot.settings import BusSettings, NodeSettings
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.scenario.spec import Scenario
+    from foliot_lab.services.job_placement import Placement
     from foliot_schemas import Node
 
 READY_S = 180.0
@@ -60,6 +62,7 @@ class Lab:
         self.supervisor = Supervisor()
         self.fabric: Fabric
         self.truth: Truth
+        self.placement: Placement
         self.bus: Bus
         self.world: World
         self.addresses = deployment.Addresses(
@@ -70,13 +73,19 @@ class Lab:
         self._listener = listener
 
     def build(self) -> None:
-        """Makes the fabric, the clocks' errors and the settings of all processes."""
+        """Makes the fabric, the clocks' errors and the settings of all processes.
+
+        Raises:
+            PlacementError: the flows of jobs cannot be placed as they are to be.
+        """
         folder = self._desk.folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.fabric = Fabric.build(self.plan, enter_control())
         self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk))
-        deployment.write_configs(self._settings, self.scenario.services, self._desk, self.addresses)
+        self.placement = place(self.scenario, self.fabric, self.nodes)
+        services = self.scenario.services | deployment.homes(self.placement.homes())
+        deployment.write_configs(self._settings, services, self._desk, self.addresses)
         frontend = Rtnetlink(self.fabric.control)
         ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
 

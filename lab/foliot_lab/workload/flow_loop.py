@@ -1,4 +1,4 @@
-"""The process that sends and receives all flows of the lab, at next to no cost per byte.
+"""The process that sends and receives all flows of the lab, of all its jobs, at next to no cost per byte.
 
 It turns 200 times a second. A turn hands each sender pages of a file of zeros, which the kernel sends without copying
 (sendfile). The kernel discards each receiver's bytes, also without copying (MSG_TRUNC on TCP, see tcp(7)). The kernel
@@ -19,10 +19,12 @@ import numpy as np
 
 from foliot.clock import HostClock
 from foliot_lab.fabric.namespaces import Namespace, make_socket
+from foliot_lab.scenario.spec import Over  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.flow_record import GAP_NS, FlowRecord
+from foliot_lab.workload.job_steps import JobPlan, JobSteps, is_due
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 TURN_NS = 5_000_000
 _REOPEN_NS = 200_000_000
@@ -34,6 +36,10 @@ _SEND_BYTES = 1 << 20
 _READ_BYTES = 4 << 20
 _BUFFER_BYTES = 1 << 20
 """The buffer of either socket: a turn of 5 ms at 1 Gb/s is 0.6 MB."""
+_SLOW_BUFFER_BYTES = 1 << 17
+"""The buffer of a socket that is read slowly: a small part of a step, so that the sender soon feels the reader."""
+_SLOW_BURST_NS = 20_000_000
+"""What a slow reader has not read in time, it makes up for by so much at most."""
 # From asm-generic/socket.h; Python 3.11 does not name them.
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
@@ -54,6 +60,12 @@ class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
     source_address: str
     destination_address: str
     bytes_per_s: int
+    """0: as fast as the links permit."""
+    job: int = 0
+    """Number of its job. Flows between the same addresses differ in it."""
+    over: Over = "service"
+    source_port: int = 0
+    """TCP port of the sender; 0: any."""
 
 
 class LoopPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +80,9 @@ class LoopPlan(msgspec.Struct, frozen=True, kw_only=True):
     base_ns: int
     """Lab time minus CLOCK_MONOTONIC_RAW."""
     port: int
+    """TCP port on which the first job is received; the second's is the next one, and so on."""
+    jobs: tuple[JobPlan, ...] = ()
+    """Empty: the flows are of no job, and send all the time."""
 
 
 class Flow:
@@ -76,7 +91,14 @@ class Flow:
     def __init__(self, number: int, plan: FlowPlan, port: int, namespace: Namespace) -> None:
         self.number = number
         self.plan = plan
+        self.sent = 0
+        """Bytes sent so far, without those that a lost connection took along."""
+        self.delivered = 0
+        self.may_send: int | None = None
+        """Bytes that may have been sent at most; None: there is no limit."""
         self.receiver: socket.socket | None = None
+        self.reader: _SlowReader | None = None
+        """None: what has arrived is read at once."""
         self.quiet = True
         """The last turn found no bytes, so that the next byte ends a gap."""
         self._port = port
@@ -96,8 +118,11 @@ class Flow:
             return
         if self.receiver is None and now_ns >= self._due_ns:
             raise TimeoutError("the connection did not come up")
+        left = _SEND_BYTES if self.may_send is None else min(_SEND_BYTES, self.may_send - self.sent)
+        if left <= 0:
+            return
         try:
-            os.sendfile(self._sender.fileno(), zeros, 0, _SEND_BYTES)
+            self.sent += os.sendfile(self._sender.fileno(), zeros, 0, left)
         except BlockingIOError:
             return
 
@@ -117,6 +142,7 @@ class Flow:
         if self._sender is not None:
             self._sender.close()
         self._sender = None
+        self.sent = self.delivered
         self._due_ns = now_ns + _REOPEN_NS
 
     def close(self) -> None:
@@ -132,13 +158,47 @@ class Flow:
         sender.setblocking(False)
         # The kernel's default differs from machine to machine; one must be named for numbers to be comparable.
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        sender.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("=Q", self.plan.bytes_per_s))
-        _widen(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
-        sender.bind((self.plan.source_address, 0))
+        if self.plan.bytes_per_s:
+            sender.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("=Q", self.plan.bytes_per_s))
+        else:
+            # A step's last packet is not full, and shall not wait for an acknowledgement.
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _resize(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF, _BUFFER_BYTES)
+        if self.plan.source_port:
+            # So that the same port can be taken again at once: what is closed is reset, and waits for nothing.
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        sender.bind((self.plan.source_address, self.plan.source_port))
         try:
             sender.connect((self.plan.destination_address, self._port))
         except BlockingIOError:
             return
+
+
+class _SlowReader:
+    """An application that reads a flow at a rate of its own.
+
+    Parameters:
+        bytes_per_s: the rate.
+    """
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._may_read = 0.0
+
+    def turn(self, lasted_ns: int) -> None:
+        """So much time has passed."""
+        most = self._bytes_per_s * _SLOW_BURST_NS * 1e-9
+        self._may_read = min(self._may_read + self._bytes_per_s * lasted_ns * 1e-9, max(most, 1.0))
+
+    def take(self, count: int) -> None:
+        """Bytes were read."""
+        self._may_read -= count
+
+    @property
+    def most(self) -> int:
+        """How many bytes it reads now at most."""
+        return int(self._may_read)
 
 
 class Loop:
@@ -149,38 +209,53 @@ class Loop:
         self._record = record
         self._base_ns = plan.base_ns
         self._clock = HostClock("lab")
-        self._flows = [Flow(number, flow, plan.port, namespaces[flow.source]) for number, flow in enumerate(plan.flows)]
+        self._flows = [
+            Flow(number, flow, plan.port + flow.job, namespaces[flow.source]) for number, flow in enumerate(plan.flows)
+        ]
+        self._jobs = [
+            JobSteps(number, job, [flow for flow in self._flows if flow.plan.job == number], record)
+            for number, job in enumerate(plan.jobs)
+        ]
+        slow = {number for number, job in enumerate(plan.jobs) if job.read_bytes_per_s}
+        for flow in self._flows:
+            if flow.plan.job in slow:
+                flow.reader = _SlowReader(plan.jobs[flow.plan.job].read_bytes_per_s)
         self._listeners = {
-            address: _listen(namespaces[node], address, plan.port)
-            for node, address in sorted({(flow.destination, flow.destination_address) for flow in plan.flows})
+            (address, job): _listen(
+                namespaces[node], address, plan.port + job, _SLOW_BUFFER_BYTES if job in slow else _BUFFER_BYTES
+            )
+            for node, address, job in sorted(
+                {(flow.destination, flow.destination_address, flow.job) for flow in plan.flows}
+            )
         }
-        self._by_ends = {(flow.plan.source_address, flow.plan.destination_address): flow for flow in self._flows}
+        self._by_ends = {
+            (flow.plan.source_address, flow.plan.destination_address, flow.plan.job): flow for flow in self._flows
+        }
         self._zeros = os.memfd_create("foliot-zeros")
         os.truncate(self._zeros, _SEND_BYTES)
         self._nowhere = memoryview(bytearray(_READ_BYTES))
         self._slot = -1
+        self._turned_ns = self.now_ns()
 
     def now_ns(self) -> int:
         """Lab time."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) + self._base_ns
 
     def turn(self) -> None:
-        """Receives, then sends, then records the arrival times of bytes."""
+        """Receives, lets jobs take their next steps, sends, and records the arrival times of bytes."""
         now_ns = self.now_ns()
         self._enter_slot(now_ns)
+        self._count_due(now_ns)
         if any(flow.receiver is None for flow in self._flows):
             self._accept()
         stamps: list[tuple[Flow, bool, int]] = []
         for flow in self._flows:
-            try:
-                self._receive(flow, stamps)
-                flow.send(self._zeros, now_ns)
-            except OSError as error:
-                # Before a flow's first byte the fabric may simply not be ready: that is no error of the flow.
-                if self._record.opened_ns[flow.number]:
-                    self._record.error(flow.number, now_ns, error.errno or 0)
-                flow.lose(now_ns)
+            self._try(flow, now_ns, lambda flow: self._receive(flow, stamps))
         self._write(stamps)
+        for job in self._jobs:
+            job.turn(now_ns)
+        for flow in self._flows:
+            self._try(flow, now_ns, lambda flow: flow.send(self._zeros, now_ns))
         self._record.written(now_ns)
 
     def close(self) -> None:
@@ -191,6 +266,29 @@ class Loop:
             listener.close()
         os.close(self._zeros)
 
+    def _try(self, flow: Flow, now_ns: int, act: Callable[[Flow], None]) -> None:
+        """Does something with a flow; an error closes it."""
+        try:
+            act(flow)
+        except OSError as error:
+            # Before a flow's first byte the fabric may simply not be ready: that is no error of the flow.
+            if self._record.opened_ns[flow.number]:
+                self._record.error(flow.number, now_ns, error.errno or 0)
+            flow.lose(now_ns)
+
+    def _count_due(self, now_ns: int) -> None:
+        """Counts the time since the last turn for the jobs' flows of which bytes were due. Others have no gap."""
+        lasted_ns, self._turned_ns = now_ns - self._turned_ns, now_ns
+        if not self._jobs:
+            return
+        for flow in self._flows:
+            if flow.reader is not None:
+                flow.reader.turn(lasted_ns)
+            if is_due(flow):
+                self._record.was_due(self._slot, flow.number, lasted_ns)
+            elif self._record.opened_ns[flow.number]:
+                self._record.last_ns[flow.number] = now_ns
+
     def _enter_slot(self, now_ns: int) -> None:
         slot = self._record.slot(now_ns)
         for begun in range(self._slot + 1, slot + 1):
@@ -198,19 +296,20 @@ class Loop:
         self._slot = slot
 
     def _accept(self) -> None:
-        for address, listener in self._listeners.items():
+        for (address, job), listener in self._listeners.items():
             try:
                 receiver, (source, source_port) = listener.accept()
             except BlockingIOError:
                 continue
-            flow = self._by_ends.get((source, address))
+            flow = self._by_ends.get((source, address, job))
             if flow is None:
                 receiver.close()
             else:
                 flow.accepted(receiver, source_port)
 
     def _receive(self, flow: Flow, stamps: list[tuple[Flow, bool, int]]) -> None:
-        if flow.receiver is None:
+        most = _READ_BYTES if flow.reader is None else flow.reader.most
+        if flow.receiver is None or not most:
             return
         count = 0
         try:
@@ -218,9 +317,13 @@ class Loop:
                 # The one byte that ended the silence, for its own stamp.
                 count += self._read(flow, flow.receiver, 1, stamps, first=True)
                 flow.quiet = False
-            count += self._read(flow, flow.receiver, _READ_BYTES, stamps, first=False)
+            if count < most:
+                count += self._read(flow, flow.receiver, most - count, stamps, first=False)
         except BlockingIOError:
             flow.quiet = not count
+        flow.delivered += count
+        if flow.reader is not None:
+            flow.reader.take(count)
         self._record.received(self._slot, flow.number, count)
 
     def _read(
@@ -248,23 +351,23 @@ class Loop:
             record.last_ns[flow.number] = max(at_ns, last_ns)
 
 
-def _listen(namespace: Namespace, address: str, port: int) -> socket.socket:
+def _listen(namespace: Namespace, address: str, port: int, buffer_bytes: int) -> socket.socket:
     listener = make_socket(namespace, socket.AF_INET, socket.SOCK_STREAM)
     listener.setblocking(False)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    _widen(listener, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
+    _resize(listener, _SO_RCVBUFFORCE, socket.SO_RCVBUF, buffer_bytes)
     listener.bind((address, port))
     listener.listen(1024)
     return listener
 
 
-def _widen(ends: socket.socket, forced: int, plain: int) -> None:
+def _resize(ends: socket.socket, forced: int, plain: int, buffer_bytes: int) -> None:
     """Sets a buffer's size past the machine's limit, or up to the limit if that is not allowed."""
     try:
-        ends.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
+        ends.setsockopt(socket.SOL_SOCKET, forced, buffer_bytes)
     except PermissionError:
-        ends.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+        ends.setsockopt(socket.SOL_SOCKET, plain, buffer_bytes)
 
 
 def _stamp_ns(control: Iterable[tuple[int, int, bytes]]) -> int:

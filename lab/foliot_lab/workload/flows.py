@@ -1,4 +1,4 @@
-"""The workload of plain TCP flows between service addresses: the plan, and the process that carries it."""
+"""The TCP flows of a workload or of jobs: the plan, and the process that carries them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from foliot_lab.services.job_placement import FLOWS_PORT, job_flows
 from foliot_lab.workload.flow_loop import TURN_NS, FlowPlan, Loop, LoopPlan
 from foliot_lab.workload.flow_record import SLOT_NS, FlowRecord
+from foliot_lab.workload.job_steps import JobPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.scenario.spec import JobSpec, Scenario
+    from foliot_lab.scenario.topology import FabricPlan
+    from foliot_lab.services.job_placement import JobFlow, Placement
     from foliot_schemas import Node
 
-PORT = 7950
-"""Next to the probes' 7946 and the agents' 7947. Any port would do inside the lab's namespaces."""
 _KEEP_S = 3600.0
 _LENGTH = struct.Struct("=I")
 _STOP_S = 5.0
@@ -61,6 +65,47 @@ def plan(kind: str, nodes: Sequence[Node], *, link_mbps: float, load: float) -> 
     )
 
 
+def plan_jobs(
+    scenario: Scenario, fabric: FabricPlan, nodes: Sequence[Node], placement: Placement
+) -> tuple[FlowPlan, ...]:
+    """The flows of all jobs, job by job. A flow's id has its job's name in it where two jobs have flows of that id."""
+    flows = list(job_flows(scenario))
+    known = {node.name: node for node in nodes}
+    alike = Counter(flow[1:] for flow in flows)
+
+    def planned(flow: JobFlow) -> FlowPlan:
+        job = scenario.jobs[flow.job]
+        to_nic = job.over == "nic"
+        name = f"{flow.source}>{flow.destination}/{flow.rail}"
+        addresses = [
+            fabric.underlay(host, flow.rail) if to_nic else known[host].nic(flow.rail).service_address
+            for host in (flow.source, flow.destination)
+        ]
+        return FlowPlan(
+            id=name if alike[flow[1:]] == 1 else f"{job.name}:{name}",
+            source=flow.source,
+            destination=flow.destination,
+            rail=flow.rail,
+            source_address=addresses[0],
+            destination_address=addresses[1],
+            bytes_per_s=_bytes_per_s(job.mbps),
+            job=flow.job,
+            over=job.over,
+            source_port=placement.port(flow) if to_nic else 0,
+        )
+
+    return tuple(planned(flow) for flow in flows)
+
+
+def how_it_sends(job: JobSpec) -> JobPlan:
+    """What the flows' process has to know of a job."""
+    return JobPlan(step_bytes=round((job.step_mb or 0) * 1e6), read_bytes_per_s=_bytes_per_s(job.read_mbps))
+
+
+def _bytes_per_s(mbps: float | None) -> int:
+    return round((mbps or 0) * 1e6 / 8)
+
+
 class Flows:
     """A running workload. Make it by `start`. `record` fills while it runs and stays readable after `stop`."""
 
@@ -76,25 +121,35 @@ class Flows:
         namespaces: Mapping[str, Namespace],
         lab: LabTime,
         *,
+        jobs: tuple[JobPlan, ...] = (),
         keep_s: float = _KEEP_S,
-        port: int = PORT,
+        port: int = FLOWS_PORT,
     ) -> Self:
         """Starts the process. The flows open as soon as the fabric permits.
 
         Parameters:
             namespaces: the namespace of each node.
+            jobs: each runs while the record wants it; empty: the flows are of no job, and send all the time.
             keep_s: the length of the record; only the used part takes memory.
         """
         slots = int(keep_s * 1e9) // SLOT_NS
         memory = os.memfd_create("foliot-flows")
         try:
-            os.truncate(memory, FlowRecord.size(len(plans), slots))
-            record = FlowRecord(mmap.mmap(memory, 0), len(plans), slots)
+            os.truncate(memory, FlowRecord.size(len(plans), slots, len(jobs)))
+            record = FlowRecord(mmap.mmap(memory, 0), len(plans), slots, len(jobs))
             record.begin(lab.now_ns())
             nodes = {flow.source for flow in plans} | {flow.destination for flow in plans}
             fds = {node: namespaces[node].fd for node in nodes}
             spec = msgspec.msgpack.encode(
-                LoopPlan(flows=plans, namespaces=fds, record=memory, slots=slots, base_ns=lab.base_ns, port=port)
+                LoopPlan(
+                    flows=plans,
+                    namespaces=fds,
+                    record=memory,
+                    slots=slots,
+                    base_ns=lab.base_ns,
+                    port=port,
+                    jobs=jobs,
+                )
             )
             process = subprocess.Popen(
                 [sys.executable, "-m", "foliot_lab.workload.flows"],
@@ -138,7 +193,8 @@ def main() -> None:
         (length,) = _LENGTH.unpack(_read_exactly(stdin.fileno(), _LENGTH.size))
         spec = msgspec.msgpack.decode(_read_exactly(stdin.fileno(), length), type=LoopPlan)
         os.set_blocking(stdin.fileno(), False)
-        loop = Loop(spec, FlowRecord(mmap.mmap(spec.record, 0), len(spec.flows), spec.slots))
+        record = FlowRecord(mmap.mmap(spec.record, 0), len(spec.flows), spec.slots, len(spec.jobs))
+        loop = Loop(spec, record)
         due_ns = time.monotonic_ns()
         while _lasts(stdin.fileno()):
             loop.turn()

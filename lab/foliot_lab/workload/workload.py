@@ -1,16 +1,19 @@
-"""The workload of a run: plain flows, a training job, or nothing."""
+"""The workload of a run: plain flows, a training job, several jobs, or nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
+from foliot_lab.scenario.job_traffic import hosts_of, rails_of
 from foliot_lab.services.readiness import NotReadyError
-from foliot_lab.workload.flows import Flows
+from foliot_lab.workload.flows import Flows, how_it_sends, plan_jobs
 from foliot_lab.workload.flows import plan as plan_flows
+from foliot_lab.workload.jobs import Jobs
 from foliot_lab.workload.train.ranks import Ranks, last_words, places
 from foliot_lab.workload.train.record import JobRecord, read
 
@@ -18,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from foliot_lab.scenario.spec import TrainSpec
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from foliot_lab.scenario.spec import Over, TrainSpec
     from foliot_lab.services.lab import Lab
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_lab.workload.flow_record import FlowRecord
-    from foliot_lab.workload.train.ranks import Over
 
 JOB = "foliot_lab.workload.train.job"
 _FLOWS_OPEN_S = 60.0
@@ -37,10 +42,12 @@ _POLL_S = 0.05
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The running workload: flows or a job, at most one of the two."""
+    """The running workload: flows or a training job; both, if there are several jobs."""
 
     flows: Flows | None = None
     job: Job | None = None
+    jobs: Jobs | None = None
+    """None: there is one workload, which runs all the time."""
 
     @property
     def plans(self) -> tuple[FlowPlan, ...]:
@@ -53,23 +60,41 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return found if self.job is None else found | self.job.pids()
 
     @property
+    def train_began_ns(self) -> int:
+        """When the training job began to count: its steps alone do not; 0: from its first step on."""
+        return 0 if self.jobs is None else self.jobs.train_began_ns()
+
+    @property
     def record(self) -> FlowRecord | None:
         """The record of the flows."""
         return None if self.flows is None else self.flows.record
 
 
 class Job:
-    """A training job on all hosts of a lab. `begin` it, and `end` it whatever happens.
+    """A training job on hosts of a lab. `begin` it, and `end` it whatever happens.
 
     Parameters:
         spec: the job's specification; default: the scenario's.
         name: of its folder in the lab's, which no other job has had.
         over: the addresses that it uses: the services', which Foliot moves, or the NICs' own.
+        hosts: default: all.
+        rails: default: all.
     """
 
-    def __init__(self, lab: Lab, spec: TrainSpec | None = None, name: str = "train", over: Over = "service") -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        spec: TrainSpec | None = None,
+        name: str = "train",
+        over: Over = "service",
+        *,
+        hosts: tuple[str, ...] | None = None,
+        rails: tuple[str, ...] | None = None,
+    ) -> None:
         self.folder = lab.folder / name
         self._lab = lab
+        self._hosts = lab.plan.hosts if hosts is None else hosts
+        self._rails = rails
         self._spec = lab.scenario.train if spec is None else spec
         self._over: Over = over
         self._ranks = Ranks(self.folder, lab.time)
@@ -82,16 +107,19 @@ class Job:
         """
         self._lab.world.job = self._ranks
         await self._ranks.start(
-            JOB, places(self._lab, self._over), self._lab.plan.front(self._lab.plan.hosts[0]), self._arguments
+            JOB,
+            places(self._lab, self._over, self._hosts, self._rails),
+            self._lab.plan.front(self._hosts[0]),
+            self._arguments,
         )
         try:
             async with asyncio.timeout(_JOB_BEGINS_S):
-                while not all(_has_begun(self.file(host)) for host in self._lab.plan.hosts):
+                while not all(_has_begun(self.file(host)) for host in self._hosts):
                     for ended in self._ranks.ended:
                         raise NotReadyError(f"the rank of {ended.node} ended: {ended.reason} (see {self.folder})")
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
-            waiting = [host for host in self._lab.plan.hosts if not _has_begun(self.file(host))]
+            waiting = [host for host in self._hosts if not _has_begun(self.file(host))]
             said = last_words(self._ranks.log(waiting[0]))
             raise NotReadyError(
                 f"after {_JOB_BEGINS_S:.0f} s the job had not begun on {', '.join(waiting)}; {waiting[0]}: {said}"
@@ -101,12 +129,30 @@ class Job:
         """The record of a host's rank."""
         return self.folder / f"{host}.jsonl"
 
-    def record(self, zero_ns: int) -> JobRecord:
-        """The record so far; second 0 of the story is given as lab time."""
+    def pause(self) -> None:
+        """Halts all ranks."""
+        for host in self._hosts:
+            self._ranks.signal(host, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets all ranks go on."""
+        for host in self._hosts:
+            self._ranks.signal(host, signal.SIGCONT)
+
+    def steps(self) -> dict[str, NDArray[np.void]]:
+        """The steps that each rank has done so far, of `train.record.STEP`."""
+        return {host: read(self.file(host), self._lab.time.base_ns) for host in self._hosts}
+
+    def record(self, zero_ns: int, since_ns: int = 0) -> JobRecord:
+        """The record so far; second 0 of the story is given as lab time.
+
+        Parameters:
+            since_ns: steps that began before are left out: the job was alone, or halted.
+        """
         return JobRecord(
             spec=self._spec,
             folder=str(self.folder),
-            steps={host: read(self.file(host), self._lab.time.base_ns) for host in self._lab.plan.hosts},
+            steps={host: steps[steps["began_ns"] >= since_ns] for host, steps in self.steps().items()},
             ended=tuple(self._ranks.ended),
             zero_ns=zero_ns,
             at_ns=self._lab.time.now_ns(),
@@ -114,12 +160,12 @@ class Job:
 
     def pids(self) -> dict[str, int]:
         """The ranks' processes, by name; 0: it has ended."""
-        return {f"{host}/train": self._ranks.pid(host) for host in self._lab.plan.hosts}
+        return {f"{host}/train": self._ranks.pid(host) for host in self._hosts}
 
     async def over(self) -> None:
         """Returns when no rank runs any more, or one has ended before its steps were done."""
         # Processes end.
-        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < len(self._lab.plan.hosts):  # noqa: ASYNC110
+        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < len(self._hosts):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
     async def end(self) -> None:
@@ -140,11 +186,16 @@ class Job:
 async def carried(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
     """Runs a lab's workload for the length of the block, from its beginning.
 
+    Several jobs are ready to run then, and each has run alone if it was to.
+
     Raises:
         NotReadyError: a job did not begin.
         TimeoutError: the flows did not open.
     """
-    if lab.scenario.workload.kind == "train":
+    if lab.scenario.jobs:
+        async with _several(lab, out) as load:
+            yield load
+    elif lab.scenario.workload.kind == "train":
         async with _training(lab, out) as load:
             yield load
     else:
@@ -177,13 +228,42 @@ async def _flowing(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
         return
     flows = Flows.start(plans, {host: lab.fabric.host(host) for host in lab.plan.hosts}, lab.time)
     try:
-        async with asyncio.timeout(_FLOWS_OPEN_S):
-            while not flows.open:  # noqa: ASYNC110 - another process opens them
-                await asyncio.sleep(_POLL_S)
+        await _opened(flows)
         out.write(f"workload: {spec.kind}, {len(plans)} TCP flows, {spec.load * link_mbps:.0f} Mb/s out of every NIC\n")
         yield Load(flows=flows)
     finally:
         flows.stop()
+
+
+@contextlib.asynccontextmanager
+async def _several(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
+    async with contextlib.AsyncExitStack() as stack:
+        training = None
+        for job in lab.scenario.jobs:
+            if job.kind == "train":
+                hosts, rails = hosts_of(job, lab.scenario.fabric), rails_of(job, lab.scenario.fabric)
+                training, home = Job(lab, job.train(), over=job.over, hosts=hosts, rails=rails), _ways(lab)
+                stack.push_async_callback(training.end)
+                await training.begin()
+                await _settle(lab, home)
+                training.pause()
+        flows = Flows.start(
+            plan_jobs(lab.scenario, lab.plan, lab.nodes, lab.placement),
+            {host: lab.fabric.host(host) for host in lab.plan.hosts},
+            lab.time,
+            jobs=tuple(how_it_sends(job) for job in lab.scenario.jobs),
+        )
+        stack.callback(flows.stop)
+        await _opened(flows)
+        jobs = Jobs(lab, flows, training)
+        await jobs.alone(out)
+        yield Load(flows=flows, job=training, jobs=jobs)
+
+
+async def _opened(flows: Flows) -> None:
+    async with asyncio.timeout(_FLOWS_OPEN_S):
+        while not flows.open:  # noqa: ASYNC110 - another process opens them
+            await asyncio.sleep(_POLL_S)
 
 
 async def _settle(lab: Lab, home: dict[str, tuple[object, ...]]) -> None:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.scenario.spec import Over
     from foliot_lab.services.lab import Lab
-
-Over = Literal["service", "nic"]
-"""The addresses that a job uses: the service addresses or the NICs' own."""
 
 STORE_PORT = 29500
 """torchrun's default port of the store."""
@@ -149,18 +147,27 @@ class Ranks:
         self.ended.append(Ended(node=node, at_ns=self._time.now_ns(), status=status, reason=reason))
 
 
-def places(lab: Lab, over: Over = "service") -> list[Place]:
-    """One place on each host of a lab, with all of its service addresses, or all of its NICs'."""
+def places(
+    lab: Lab, over: Over = "service", hosts: Sequence[str] | None = None, rails: Sequence[str] | None = None
+) -> list[Place]:
+    """One place on each host of a lab, with its service addresses, or its NICs'.
+
+    Parameters:
+        hosts: in the order of their ranks; default: all.
+        rails: default: all.
+    """
+    nodes = {node.name: node for node in lab.nodes}
     return [
         Place(
-            node.name,
-            lab.fabric.host(node.name),
+            host,
+            lab.fabric.host(host),
             tuple(
-                nic.service_address if over == "service" else lab.plan.underlay(node.name, nic.rail)
-                for nic in node.nics
+                nic.service_address if over == "service" else lab.plan.underlay(host, nic.rail)
+                for nic in nodes[host].nics
+                if rails is None or nic.rail in rails
             ),
         )
-        for node in lab.nodes
+        for host in (nodes if hosts is None else hosts)
     ]
 
 

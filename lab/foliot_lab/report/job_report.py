@@ -1,0 +1,205 @@
+"""The report on jobs: what each got, alone and beside the others. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from foliot_lab.workload.flow_ways import moves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from foliot_lab.measure.intervals import Interval
+    from foliot_lab.workload.jobs import JobsRecord
+
+_SECOND_NS = 1_000_000_000
+_BEGINNING_NS = 500_000_000
+"""What is left out of a job's time alone, but never more than a quarter of it: TCP finds its rate meanwhile."""
+
+
+class JobFlowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow. Rates are in Mb/s, and leave out the time in which it waited for the others of its job."""
+
+    id: str
+    solo_mbps: float | None
+    """While its job ran alone; null: it did not."""
+    mbps: float | None
+    share: float | None
+    """Of its rate alone."""
+    moves: int
+    """How often its way changed."""
+
+
+class JobSecond(msgspec.Struct, frozen=True, kw_only=True):
+    """One second of a job."""
+
+    at_s: float
+    """When it began, in seconds of the scenario."""
+    mbps: float | None
+    share: float | None
+    slowest_share: float | None
+    step_ms: float | None
+    """Median of the steps that ended in it; null: none did."""
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. Null: it did not happen, or the lab does not know."""
+
+    name: str
+    kind: str
+    hosts: list[str]
+    priority: int
+    solo_mbps: float | None
+    """Of all its flows together, while the job ran alone."""
+    solo_step_ms: float | None
+    """Median of its steps then."""
+    steps: int | None
+    """Steps that were done beside the others; null: it has none."""
+    step_ms: float | None
+    mbps: float | None
+    share: float | None
+    """Of its rate alone; of a training job, its step alone over its step."""
+    slowest_share: float | None
+    """The least of its flows."""
+    flows: list[JobFlowReport]
+    seconds: list[JobSecond]
+
+
+def job_reports(jobs: JobsRecord) -> list[JobReport]:
+    """The report on each job, in the scenario's order."""
+    return [_Job(jobs, number).report() for number in range(len(jobs.specs))]
+
+
+class _Job:
+    def __init__(self, jobs: JobsRecord, number: int) -> None:
+        self._jobs = jobs
+        self._number = number
+        self._spec = jobs.specs[number]
+        self._numbers = [row for row, flow in enumerate(jobs.flows) if flow.job == number]
+        self._solo = _steady(jobs.alone.get(number))
+        self._ran = jobs.ran.get(number)
+        self._solo_mbps = self._mbps(self._solo)
+        self._solo_step_ms = self._step_ms(self._solo)
+        self._solo_of = {flow: self._flow_mbps(flow, self._solo) for flow in self._numbers}
+
+    def report(self) -> JobReport:
+        ran = self._ran
+        flows = [self._flow(flow) for flow in self._numbers]
+        mbps, step_ms = self._mbps(ran), self._step_ms(ran)
+        return JobReport(
+            name=self._spec.name,
+            kind=self._spec.kind,
+            hosts=list(self._jobs.hosts[self._number]),
+            priority=self._spec.priority,
+            solo_mbps=_rounded(self._solo_mbps),
+            solo_step_ms=_rounded(self._solo_step_ms),
+            steps=len(self._steps(ran)) if self._has_steps else None,
+            step_ms=_rounded(step_ms),
+            mbps=_rounded(mbps),
+            share=self._share(mbps, step_ms),
+            slowest_share=_least(flow.share for flow in flows),
+            flows=flows,
+            seconds=list(self._seconds()),
+        )
+
+    @property
+    def _has_steps(self) -> bool:
+        return self._spec.step_mb is not None or self._spec.kind == "train"
+
+    def _flow(self, flow: int) -> JobFlowReport:
+        mbps = self._flow_mbps(flow, self._ran)
+        return JobFlowReport(
+            id=self._jobs.flows[flow].id,
+            solo_mbps=_rounded(self._solo_of[flow]),
+            mbps=_rounded(mbps),
+            share=_ratio(mbps, self._solo_of[flow]),
+            moves=0 if self._ran is None else moves(self._jobs.ways[flow], *self._ran),
+        )
+
+    def _seconds(self) -> Iterator[JobSecond]:
+        if self._ran is None:
+            return
+        since_ns, until_ns = self._ran
+        zero_ns = self._jobs.zero_ns
+        first = -(-(since_ns - zero_ns) // _SECOND_NS)
+        for second in range(first, (until_ns - zero_ns) // _SECOND_NS):
+            began_ns = zero_ns + second * _SECOND_NS
+            part = (began_ns, began_ns + _SECOND_NS)
+            mbps, step_ms = self._mbps(part), _median_ms(self._steps_ending(part))
+            yield JobSecond(
+                at_s=float(second),
+                mbps=_rounded(mbps),
+                share=self._share(mbps, step_ms),
+                slowest_share=_least(
+                    _ratio(self._flow_mbps(flow, part), self._solo_of[flow]) for flow in self._numbers
+                ),
+                step_ms=_rounded(step_ms),
+            )
+
+    def _share(self, mbps: float | None, step_ms: float | None) -> float | None:
+        return _ratio(mbps, self._solo_mbps) if self._numbers else _ratio(self._solo_step_ms, step_ms)
+
+    def _mbps(self, part: Interval | None) -> float | None:
+        """The rate of all flows together, pauses between steps included."""
+        if part is None:
+            return None
+        rates = [rate for flow in self._numbers if (rate := self._jobs.record.mbps(flow, *part)) is not None]
+        return sum(rates) if rates else None
+
+    def _flow_mbps(self, flow: int, part: Interval | None) -> float | None:
+        return None if part is None else self._jobs.record.mbps_while_due(flow, *part)
+
+    def _step_ms(self, part: Interval | None) -> float | None:
+        return _median_ms(self._steps(part))
+
+    def _steps(self, part: Interval | None) -> NDArray[np.int64]:
+        """The steps within an interval, a row each: beginning, end."""
+        if part is None:
+            return np.zeros((0, 2), np.int64)
+        all_of_them = self._all_steps(part[1])
+        return all_of_them[all_of_them[:, 0] >= part[0]]
+
+    def _steps_ending(self, part: Interval) -> NDArray[np.int64]:
+        all_of_them = self._all_steps(part[1])
+        return all_of_them[(all_of_them[:, 1] > part[0]) & (all_of_them[:, 0] >= (self._ran or part)[0])]
+
+    def _all_steps(self, until_ns: int) -> NDArray[np.int64]:
+        if self._spec.kind != "train":
+            return self._jobs.record.steps(self._number, 0, until_ns)
+        # All ranks do a step together; the last one ends it.
+        ranks = list(self._jobs.train.values())
+        count = min((len(rows) for rows in ranks), default=0)
+        if not count:
+            return np.zeros((0, 2), np.int64)
+        began = np.min([rows["began_ns"][:count] for rows in ranks], axis=0)
+        ended = np.max([rows["ended_ns"][:count] for rows in ranks], axis=0)
+        steps: NDArray[np.int64] = np.column_stack((began, ended))[ended <= until_ns]
+        return steps
+
+
+def _steady(alone: Interval | None) -> Interval | None:
+    if alone is None:
+        return None
+    since_ns, until_ns = alone
+    return since_ns + min(_BEGINNING_NS, (until_ns - since_ns) // 4), until_ns
+
+
+def _median_ms(steps: NDArray[np.int64]) -> float | None:
+    return float(np.median(steps[:, 1] - steps[:, 0])) * 1e-6 if len(steps) else None
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return None if one is None or not other else round(one / other, 4)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _least(shares: Iterable[float | None]) -> float | None:
+    return min((share for share in shares if share is not None), default=None)
