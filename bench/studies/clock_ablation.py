@@ -51,9 +51,10 @@ def _none_pure(_coded: object, row: NDArray[np.intp], *_: object, **__: object) 
     return np.zeros(len(row), np.bool_)
 
 
-def _least(residuals: Floats, _noise_ns: Floats, **_: object) -> LeastResidual:
+def _least(residuals: Floats, *_: object, **__: object) -> LeastResidual:
     """Uses the quickest probe alone."""
-    return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf), np.full(len(residuals), np.nan))
+    unknown = np.full(len(residuals), np.nan)
+    return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf), unknown, unknown)
 
 
 def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:

@@ -59,6 +59,11 @@ def _unlifted(_tails: DelayTails, rows: NDArray[np.int64], *_: object) -> Floats
     return np.zeros((len(rows), 2))
 
 
+def _as_deep(_tails: DelayTails, rows: NDArray[np.int64], *_: object) -> Floats:
+    """The least point counts in each direction, however many others came near it."""
+    return np.zeros((len(rows), 2))
+
+
 def _unknown(_tails: DelayTails, rows: NDArray[np.int64]) -> Floats:
     """Nothing is remembered of which direction is usually the later one."""
     return np.zeros(len(rows))
@@ -78,6 +83,7 @@ VARIANTS = (
     Tool("foliot, pairs always", None, {"foliot_probe.core.measure.stamp_window._SIEVED": np.ones(len(KINDS), np.bool_)}),
     Tool("foliot, direction as seen", None, {"foliot_sync.core.fit.pair_estimate.credible": _as_seen}),
     Tool("foliot, least point alone", None, {"foliot_sync.core.fit.delay_tails.DelayTails.lift": _unlifted}),
+    Tool("foliot, depths unequal", None, {"foliot_sync.core.fit.delay_tails.DelayTails.deeper": _as_deep}),
     Tool("foliot, direction forgotten", None, {"foliot_sync.core.fit.delay_tails.DelayTails.apart": _unknown}),
     Tool("foliot, drifts as stated", None, {"foliot_sync.core.track.kalman._OVERSTATED": np.inf}),
     Tool("foliot, noise assumed", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.noise_ns": _assumed}),

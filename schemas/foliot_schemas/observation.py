@@ -105,6 +105,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     there were too few, and pruning kept all probes."""
     pure_back: Count = 0
     """As `pure_forth`, of the way back."""
+    near_forth: Count = 0
+    """The number of probes to the responder that came near their quickest one, before pruning: within a width that both
+    directions share. 0: nobody counted."""
+    near_back: Count = 0
+    """As `near_forth`, of the way back."""
     least_ppb: Finite = -200_000.0
     """The least slope for which a fit has the same result as without pruning. Below it, a fit sees the outermost
     points alone."""

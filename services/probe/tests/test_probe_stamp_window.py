@@ -47,10 +47,11 @@ def test_a_large_window_is_closed_in_steps_and_told_at_the_end():
     for row in range(64):
         window.add(probes(row, 20), probes(row, 20))
     steps = window.close(window.take(), ends(64), np.full(64, KERNEL), SlopeRange.unknown(64))
-    silent = [next(steps) for _ in range(10)]  # both directions sifted, then sixteen streams of each at a time pruned
+    # Both directions sifted, and counted, then sixteen streams of each at a time pruned.
+    silent = [next(steps) for _ in range(11)]
     window.add(probes(0, 5), nothing())
     (part, *more) = steps
-    assert silent == [None] * 10
+    assert silent == [None] * 11
     assert [each.responder for whole in (part, *more) for each in whole.streams] == [f"p{row}" for row in range(64)]
     (later,) = closed(window, ends(64), np.full(64, KERNEL), SlopeRange.unknown(64))
     assert [each.responder for each in later.streams] == ["p0"]
@@ -129,6 +130,19 @@ def test_stamps_of_nics_are_sieved_and_those_of_kernels_are_not():
     took = part.rows["receive_ns"] - part.rows["transmit_ns"]
     assert set(took[part.rows["stream"] == 0]) == {2_000}
     assert took[part.rows["stream"] == 1].min() == 500
+
+
+def test_it_is_said_how_many_probes_came_near_the_floor():
+    """Before pruning, of stamps that are not sieved, and where the slope is known."""
+    known = SlopeRange(np.full(2, -1e-8), np.full(2, 1e-8))
+    window = StampWindow(10)
+    for row in (0, 1):
+        window.add(probes(row, 300, seed=1), probes(row, 100, seed=2))
+    (part,) = closed(window, ends(2), np.array([HARDWARE, KERNEL]), known)
+    sieved, unsieved = part.streams
+    assert (sieved.near_forth, sieved.near_back) == (0, 0)
+    assert 50 <= unsieved.near_back <= 55
+    assert 130 <= unsieved.near_forth <= 220
 
 
 def test_batches_hold_whole_streams_and_no_more_rows_than_allowed():

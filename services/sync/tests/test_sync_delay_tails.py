@@ -77,9 +77,36 @@ def test_the_direction_that_is_usually_later_is_remembered():
     tails, rows = DelayTails(), np.array([0, 1])
     for _ in range(40):
         apart = np.array([np.log(5.0), 0.0]) + random.normal(0, 0.63, 2)
-        tails.learn(rows, TailShapes(np.full((2, 2), np.nan), np.zeros(2), apart))
+        tails.learn(rows, shapes(apart))
     assert tails.apart(rows)[0] == pytest.approx(np.log(5.0), abs=0.4)
     assert abs(tails.apart(rows)[1]) < 0.3
-    assert (
-        tails.lift(rows, TailShapes(np.full((2, 2), np.nan), np.zeros(2), np.zeros(2)), np.full(2, NOISE_NS)) == 0
-    ).all()
+    assert (tails.lift(rows, shapes(np.zeros(2)), np.full(2, NOISE_NS)) == 0).all()
+
+
+def shapes(apart, deeper=np.nan):
+    """What windows of two streams show where too few points tell a mean height."""
+    return TailShapes(np.full((2, 2), np.nan), np.zeros(2), apart, np.broadcast_to(deeper, (2, 2)))
+
+
+def test_depth_is_that_of_the_latest_windows():
+    """From the first one on, which says it badly. After eight of another load, most of it is forgotten."""
+    tails, rows = DelayTails(), np.array([0, 1])
+    found = []
+    for depth in [40.0] * 10 + [0.0] * 16:
+        seen = shapes(np.zeros(2), [[0.0, depth], [np.nan, np.nan]])
+        found.append(tails.deeper(rows, seen))
+        tails.learn(rows, seen)
+    assert (np.array(found)[:, [0, 1, 1], [0, 0, 1]] == 0).all()
+    assert [each[0, 1] for each in found[:10]] == [40.0] * 10
+    assert 10 < found[17][0, 1] < 20
+    assert found[-1][0, 1] < 5
+
+
+def test_no_depth_is_assumed_where_nobody_counted():
+    """A window in which hardly a probe came near the floor teaches nothing of how many usually do."""
+    tails, rows = DelayTails(), np.array([0, 1])
+    told, untold = shapes(np.zeros(2), [[0.0, 40.0]] * 2), shapes(np.zeros(2))
+    for seen in (told, untold):
+        tails.learn(rows, seen)
+    assert (tails.deeper(rows, untold) == 0).all()
+    assert tails.deeper(rows, told)[0].tolist() == [0.0, 40.0]

@@ -49,6 +49,38 @@ def test_the_mean_height_of_the_lowest_points_is_known_where_there_are_enough():
     assert np.isnan(found.rise[1])
 
 
+def test_of_a_share_of_the_points_the_least_is_expected_higher():
+    """By as much as that of many random draws is; and not at all where the share is all."""
+    random = np.random.default_rng(3)
+    points = np.sort(random.gamma(2.0, 40.0, 9))
+    found = lowest(side(points).y, np.array([4.0]), np.array([0.4]), averaged=True)
+    draws = np.where(random.random((20_000, len(points))) < 0.4, points, np.inf).min(axis=1)
+    assert found.deeper[0] == pytest.approx(draws[np.isfinite(draws)].mean() - points[0], rel=0.03)
+    assert found.value[0] == points[0]
+    every, nobody = lowest(side(points, points).y, np.full(2, 4.0), np.array([1.0, np.nan]), averaged=True).deeper
+    assert every == 0.0
+    assert np.isnan(nobody)
+
+
+def test_a_wrong_stamp_makes_no_share_deeper():
+    """What is left out as wrong is no point to draw."""
+    dense = np.arange(0.0, 40.0, 4.0)
+    shares = np.full(2, 0.3)
+    right, wrong = lowest(side(dense, [-90.0, *dense]).y, np.full(2, 4.0), shares, averaged=True).deeper
+    assert wrong == pytest.approx(right, rel=0.15)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.1, 0.05])
+def test_the_points_that_pruning_kept_are_enough_to_tell_that(share):
+    """Of 200 probes ten are left; the share of one in twenty has its least beyond these as often as not."""
+    random = np.random.default_rng(4)
+    delays = np.sort(random.gamma(2.0, 900.0, (2_000, 200)), axis=1)
+    weight = share * (1 - share) ** np.arange(200)
+    truth = (delays * weight).sum(axis=1) / weight.sum() - delays[:, 0]
+    found = lowest(delays[:, :10], np.full(2_000, 20.0), np.full(2_000, share), averaged=True).deeper
+    assert found.mean() == pytest.approx(truth.mean(), rel=0.1)
+
+
 def test_where_queues_make_the_gaps_the_quickest_counts():
     """A gap as wide as others is no mistake, and nor is one of noise."""
     sparse = np.array([0.0, 900.0, 1_500.0, 2_900.0, 3_300.0, 4_100.0, 5_000.0])

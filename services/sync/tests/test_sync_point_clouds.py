@@ -174,6 +174,45 @@ def test_noise_is_what_was_seen_within_what_stamps_of_a_kind_can_have(seen, pure
     assert clouds.with_noise(np.array([seen])).noise_ns.tolist() == [noise]
 
 
+def near(told, *counts):
+    """The batch of clocks that run alike, with how many probes of each of its streams came near the floor."""
+    streams = (
+        msgspec.structs.replace(stream, near_forth=forth, near_back=back, least_ppb=-5.0, most_ppb=5.0)
+        for stream, (forth, back) in zip(told.streams, counts, strict=True)
+    )
+    return msgspec.structs.replace(told, streams=tuple(streams))
+
+
+def test_the_denser_side_is_thinned_to_as_many_probes_as_the_sparser_one():
+    """Where nobody counted, or hardly a probe came near the floor, nothing is; and a count that cannot be is one of a thousand."""
+    rows = [row for stream in range(5) for row in straight(stream)]
+    told = near(batch(rows, streams=5), (10, 40), (50, 50), (0, 0), (3, 90), (4, 1 << 60))
+    clouds = gather([told], numbers, 0.0125)
+    assert clouds.share.tolist() == pytest.approx([1, 0.25, 1, 1, *[np.nan] * 4, 1, 1e-3], nan_ok=True)
+    assert clouds.of(np.array([True])).share is clouds.share
+
+
+def test_one_loaded_direction_does_not_seem_longer():
+    """A tenth of its probes meets no queue.
+
+    Its least is higher then, which half of goes into the offset where nobody counts. Told how many came near, most of
+    that is gone.
+    """
+    random, off = np.random.default_rng(8), ([], [])
+    for _ in range(200):
+        rows = []
+        for direction, count in enumerate((20, 200)):
+            least = 8_000 + np.sort(random.gamma(2.0, 500.0, count))[:10]
+            rows += [
+                (0, direction, at, round(delay)) for at, delay in zip(random.uniform(0, 2, 10), least, strict=True)
+            ]
+        for errors, counts in zip(off, ((0, 0), (10, 100)), strict=True):
+            errors.append(offset(measured([near(batch(rows, tolerated=10), counts)])) - AHEAD)
+    uncounted, counted = (np.mean(errors) for errors in off)
+    assert uncounted > 20
+    assert abs(counted) < uncounted / 3
+
+
 def test_windows_that_are_all_alike_are_no_trouble():
     """A floor that is known to the nanosecond is still known no better than stamps repeat."""
     floors = DelayFloors()

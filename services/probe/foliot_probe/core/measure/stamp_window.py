@@ -9,6 +9,7 @@ import numpy as np
 
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS, SIEVED, CodedPairs
 from foliot_probe.core.measure.hull_pruning import lower_layers
+from foliot_probe.core.measure.near_floor import near_floor
 from foliot_probe.core.measure.sessions import joined
 from foliot_probe.core.measure.slope_range import SlopeRange
 from foliot_probe.core.packet import KINDS
@@ -117,6 +118,8 @@ class StampWindow:
         for completed in probes:
             sifted.append(self._sift(completed, initiated, kinds))
             yield None
+        near = near_floor([chosen.take(~_SIEVED[kinds[chosen.row]]) for chosen, _ in sifted], tilt)
+        yield None
         pruned: list[tuple[Rows, NDArray[Any]]] = [(np.zeros(0, np.intp), np.zeros(0, StampRow))]
         for direction, (chosen, _) in enumerate(sifted):
             for some in _slices(chosen.row):
@@ -137,8 +140,9 @@ class StampWindow:
             points["stream"][stop : stop + size] = len(streams)
             stop += size
             pure = [int(pairs[each]) for _, pairs in sifted]
+            close = [int(counts[each]) for counts in near]
             slopes = float(tilt.least[each]), float(tilt.most[each])
-            streams.append(_stream(ends[each], int(kinds[each]), pure, slopes))
+            streams.append(_stream(ends[each], int(kinds[each]), pure, close, slopes))
         if streams:
             yield WindowPart(tuple(streams), points[first:stop])
 
@@ -192,7 +196,9 @@ def _points(direction: int, kept: Completed) -> NDArray[Any]:
     return points
 
 
-def _stream(ends: StreamEnds | None, kind: int, pure: Sequence[int], slopes: tuple[float, float]) -> Stream:
+def _stream(
+    ends: StreamEnds | None, kind: int, pure: Sequence[int], near: Sequence[int], slopes: tuple[float, float]
+) -> Stream:
     assert ends is not None
     return Stream(
         path=ends.outgoing,
@@ -201,6 +207,8 @@ def _stream(ends: StreamEnds | None, kind: int, pure: Sequence[int], slopes: tup
         kind=KINDS[kind],
         pure_forth=pure[0],
         pure_back=pure[1],
+        near_forth=near[0],
+        near_back=near[1],
         least_ppb=slopes[0] * 1e9,
         most_ppb=slopes[1] * 1e9,
     )

@@ -10,6 +10,9 @@ mean from the usual one above the least.
 The share is what makes the stream's width repeat best. The width is the sum of both directions' least residuals, in
 which the clocks cancel. So it needs no truth. Where queues make the heights, nothing is shared. The least is then late
 in one direction, and the width's excess tells by how much.
+
+Of a direction that has more probes near its floor than the other, the least lies deeper. What that is worth in the mean
+of the latest windows puts both at equal depth. One window's points tell it badly.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 30.0
 """Windows that count, as of a floor: a minute at two seconds each."""
+_DEPTHS = 8.0
+"""Windows whose mean depth counts: loads do not stay the same for long."""
 _FEWEST = 3.0
 """Windows of a direction before its mean is trusted to repeat."""
 _PRIOR = 10.0
@@ -47,12 +52,16 @@ class TailShapes(NamedTuple):
     """Sum of both directions' least residuals."""
     apart: Floats
     """Logarithm of how much further above its floor the first direction is expected to be than the second."""
+    deeper: Floats
+    """By how much deeper each direction reaches than with as few probes as the other, one column a direction; nan: that
+    is not known."""
 
     @classmethod
     def of(cls, stand: LeastResidual, late_ns: Floats) -> TailShapes:
         """By where the sides stand, and how far above their floors they are expected to be."""
         width = stand.value[0::2] + stand.value[1::2]
-        return cls(stand.rise.reshape(-1, 2), width, np.log(late_ns[0::2] / late_ns[1::2]))
+        apart = np.log(late_ns[0::2] / late_ns[1::2])
+        return cls(stand.rise.reshape(-1, 2), width, apart, stand.deeper.reshape(-1, 2))
 
 
 class DelayTails:
@@ -64,6 +73,7 @@ class DelayTails:
     def __init__(self) -> None:
         self._windows, self._width, self._width_variance, self._apart = np.zeros((4, 0))
         self._rises, self._rise, self._rise_variance, self._covariance = np.zeros((4, 0, 2))
+        self._depths, self._deeper = np.zeros((2, 0, 2))
 
     def lift(self, rows: Ints, shapes: TailShapes, noise_ns: Floats) -> Floats:
         """By how much higher each direction stands than its least point says, in ns, one column a direction."""
@@ -80,6 +90,11 @@ class DelayTails:
         share *= np.clip((_QUEUED - height) / (_QUEUED - _NOISY), 0.0, 1.0)
         return np.where(known, share * away, 0.0)
 
+    def deeper(self, rows: Ints, shapes: TailShapes) -> Floats:
+        """By how much deeper each direction usually reaches than the other's probes do, this window included; 0: unknown."""
+        self._make_room(rows)
+        return np.where(np.isfinite(shapes.deeper), self._with_depth(rows, shapes)[1], 0.0)
+
     def apart(self, rows: Ints) -> Floats:
         """The logarithm of the ratio of both directions' distances from their floors, as the latest windows surely show it."""
         self._make_room(rows)
@@ -94,6 +109,7 @@ class DelayTails:
         wider = shapes.width - self._width[rows]
         self._width[rows] += weight * wider
         self._width_variance[rows] = (1 - weight) * (self._width_variance[rows] + weight * wider**2)
+        self._depths[rows], self._deeper[rows] = self._with_depth(rows, shapes)
         seen = np.isfinite(shapes.rise)
         self._rises[rows] = np.minimum(self._rises[rows] + seen, _REMEMBERED)
         share = np.where(seen, 1 / np.maximum(self._rises[rows], 1.0), 0.0)
@@ -101,6 +117,12 @@ class DelayTails:
         self._rise[rows] += share * higher
         self._rise_variance[rows] = (1 - share) * (self._rise_variance[rows] + share * higher**2)
         self._covariance[rows] = (1 - share) * (self._covariance[rows] + share * higher * wider[:, None])
+
+    def _with_depth(self, rows: Ints, shapes: TailShapes) -> tuple[Floats, Floats]:
+        """The windows that count and their mean depth, with this one."""
+        seen, known = np.isfinite(shapes.deeper), self._deeper[rows]
+        count = np.minimum(self._depths[rows] + seen, _DEPTHS)
+        return count, known + np.where(seen, shapes.deeper - known, 0.0) / np.maximum(count, 1.0)
 
     def _make_room(self, rows: Ints) -> None:
         known, needed = len(self._windows), int(rows.max(initial=-1)) + 1

@@ -1,4 +1,10 @@
-"""The least credible residual of a cloud on its line, and its possible distance from the floor."""
+"""The least credible residual of a cloud on its line, and its possible distance from the floor.
+
+The least of many delays lies nearer to the floor than that of few. So of a stream's two directions, the one with fewer
+probes near the floor seems longer. At equal depth it does not: in place of the least residual of the other direction
+counts what a random share of its probes would have for one, in the mean. That mean needs no draw. It is a sum over the
+lowest points, weighed by the chance that a point is the least one in the share.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +46,14 @@ class LeastResidual(NamedTuple):
     """
     rise: Floats
     """Mean height of the lowest points above the least, that one included; nan: there are too few, or nobody asked."""
+    deeper: Floats
+    """By how much further down the least lies than that of a random share of the points, in the mean; nan: no share is
+    known."""
 
 
-def lowest(residuals: Floats, noise_ns: Floats, *, averaged: bool = False) -> LeastResidual:
+def lowest(
+    residuals: Floats, noise_ns: Floats, share: Floats | None = None, *, averaged: bool = False
+) -> LeastResidual:
     """The least credible residual of each side, from its points' heights above a line; inf where a row has no more.
 
     A residual far below all others is a stamp that was wrong. It has to be farther than noise and the others' gaps
@@ -51,6 +62,7 @@ def lowest(residuals: Floats, noise_ns: Floats, *, averaged: bool = False) -> Le
     Parameters:
         residuals: one row a side; inf where there is no point.
         noise_ns: of the stamps of each side.
+        share: of each side's points, how many a random draw would take; nan: nobody knows.
         averaged: whether to tell the mean height of the lowest points too, which takes time.
     """
     wanted = _MOST_LEFT_OUT + (_AVERAGED if averaged else _NEXT + 1)
@@ -74,7 +86,8 @@ def lowest(residuals: Floats, noise_ns: Floats, *, averaged: bool = False) -> Le
     alone = others == 0
     spacing = (residuals[rows, first + others] - np.where(alone, 0.0, value)) / np.maximum(others, 1)
     rise = _rise(there, first, value) if averaged else np.full(len(residuals), np.nan)
-    return LeastResidual(value, np.where(alone, np.inf, spacing), rise)
+    deeper = np.full(len(residuals), np.nan) if share is None else _deeper(there, first, value, share)
+    return LeastResidual(value, np.where(alone, np.inf, spacing), rise, deeper)
 
 
 def _rise(there: Floats, first: NDArray[np.intp], value: Floats) -> Floats:
@@ -83,4 +96,22 @@ def _rise(there: Floats, first: NDArray[np.intp], value: Floats) -> Floats:
     for place in range(_MOST_LEFT_OUT):
         total += np.where(first > place, there[:, _AVERAGED + place] - there[:, place], 0.0)
     found: Floats = total / _AVERAGED - value
+    return found
+
+
+def _deeper(there: Floats, first: NDArray[np.intp], value: Floats, share: Floats) -> Floats:
+    """How far the expected least of a share of the points lies above the first that is believed; nan: no share is known.
+
+    If a probe has left points out, heights go on above the last one as the square root of their rank. So they do near a
+    floor to which each of two stamps adds by chance.
+    """
+    rank = np.arange(there.shape[1]) - first[:, None]
+    left_out = 1 - share[:, None]
+    weight = np.where((rank >= 0) & np.isfinite(there), share[:, None] * left_out ** np.maximum(rank, 0), 0.0)
+    height = np.where(weight > 0, there - value[:, None], 0.0)
+    total, known = weight.sum(axis=1), (weight * height).sum(axis=1)
+    last, count = height[:, -1], there.shape[1] - first
+    cut = np.isfinite(there[:, -1])
+    beyond = last * (np.sqrt(count + 1 / share) - 1) / (np.sqrt(count) - 1)
+    found: Floats = np.where(cut, known + (1 - total) * beyond, known / total)
     return found

@@ -93,7 +93,7 @@ def _stands(clouds: PointClouds, slope: Floats) -> Stands:
     of = np.repeat(clouds.pair, 2)
     residuals = clouds.residuals(slope)
     middle = at_middle(clouds.sides, residuals, RATE_LIMIT_PPB)
-    return Stands(lowest(residuals, clouds.noise_ns[of], averaged=True), middle)
+    return Stands(lowest(residuals, clouds.noise_ns[of], clouds.share, averaged=True), middle)
 
 
 def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:

@@ -85,9 +85,12 @@ def measure(
     lines = find_lines(clouds, floors.least(rows), stray, settings)
     (stand, middle), noise = lines.stands, clouds.noise_ns[clouds.pair]
     width = np.repeat(np.abs(stand.value[0::2] + stand.value[1::2]) / 2, 2)
-    late = np.hypot(CAUTION * np.minimum(stand.spacing, width), np.repeat(noise, 2))
+    # At equal depth both directions are expected to be equally far above their floors.
+    gap = (stand.spacing[0::2] + stand.spacing[1::2]) / 2
+    spacing = np.where(np.isfinite(clouds.share), np.repeat(gap, 2), stand.spacing)
+    late = np.hypot(CAUTION * np.minimum(spacing, width), np.repeat(noise, 2))
     shapes = TailShapes.of(stand, late)
-    stood = stand.value + tails.lift(rows, shapes, noise).ravel()
+    stood = stand.value + (tails.lift(rows, shapes, noise) + tails.deeper(rows, shapes)).ravel()
     offset = (stood[0::2] - stood[1::2] - longer_ns) / 2
     half = (stood[0::2] + stood[1::2]) / 2
     doubt = (late[0::2] + late[1::2]) / 2
@@ -114,7 +117,7 @@ def measure(
         noise_ns=clouds.noise_ns,
         torn=torn(clouds, lines, stray) | (lower > upper),
     )
-    return measured, Widths(half, doubt, (stand.spacing[0::2] + stand.spacing[1::2]) / 2), shapes
+    return measured, Widths(half, doubt, gap), shapes
 
 
 def _lateness(

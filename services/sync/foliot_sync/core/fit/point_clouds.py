@@ -28,6 +28,10 @@ NOISE_RANGES_NS = {"hardware": (4.0, 8.0), "kernel": (6.0, 40.0), "user": (250.0
 """The best and the worst that stamps of a kind are taken to repeat, whatever their windows show. Worse ones are good
 for nothing, and queues have spread points that lie further apart. Better ones cannot be told from a few lucky points,
 and what counts as a wrong stamp is measured by the noise."""
+_FEWEST_NEAR = 4
+"""Where fewer probes came near the quickest one, no queue was ever empty, and their number tells nothing."""
+_LEAST_SHARE = 1e-3
+"""No window has so many probes that one direction has more than a thousand times as many near its floor."""
 _HOUR_NS = 3_600 * NANOSECONDS
 _LIMITS = np.iinfo(np.int64)
 
@@ -37,6 +41,8 @@ class PointClouds(NamedTuple):
 
     sides: Sides
     """Two rows a stream: upper, then lower reflected."""
+    share: Floats
+    """Per side: of its probes near the floor, how many the sparser side of the stream has; nan: nobody knows."""
     paths: tuple[str, ...]
     """Path of each stream."""
     pair: Ints
@@ -83,10 +89,11 @@ class PointClouds(NamedTuple):
         if pairs.all():
             return self
         streams = pairs[self.pair]
-        points: Any = (column[np.repeat(streams, 2)] for column in self.sides)
-        columns: Any = (column[pairs] for column in self[3:])
+        sides = np.repeat(streams, 2)
+        columns: Any = (column[pairs] for column in self[4:])
         paths = tuple(self.paths[stream] for stream in np.flatnonzero(streams))
-        return PointClouds(Sides(*points), paths, (np.cumsum(pairs) - 1)[self.pair[streams]], *columns)
+        pair = (np.cumsum(pairs) - 1)[self.pair[streams]]
+        return PointClouds(take(self.sides, sides), self.share[sides], paths, pair, *columns)
 
 
 class _Points(NamedTuple):
@@ -160,7 +167,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
     wanted = np.rint(np.maximum(sides.counts, pure) * tolerated_share).astype(np.int64)
     slopes = [every[stream] for stream in first]
     return PointClouds(
-        sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))),
+        sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))), _shares(used),
         tuple([stream.path for stream in used]), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
         np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
         np.array([NOISE_NS[stream.kind] for stream in slopes]),
@@ -180,6 +187,14 @@ def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Call
     clocks = int(ends.max()) + 1
     _, first, pair = np.unique((batch * clocks + ends[0]) * clocks + ends[1], return_index=True, return_inverse=True)
     return _Streams(batch, ends, pair, first)
+
+
+def _shares(streams: Sequence[Stream]) -> Floats:
+    """The share of each side's probes that leaves both sides of a stream with equally many near their floors."""
+    near = np.array([(stream.near_forth, stream.near_back) for stream in streams], np.float64)
+    least = near.min(axis=1, keepdims=True)
+    share = np.maximum(least / np.maximum(near, 1.0), _LEAST_SHARE)
+    return np.where(least >= _FEWEST_NEAR, share, np.nan).ravel()
 
 
 def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[Ints]:
