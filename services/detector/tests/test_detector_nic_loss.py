@@ -156,7 +156,7 @@ def test_full_queues_drop_and_no_nic_seeps(make_fleet, seed):
 
 def test_a_nic_that_seeps_under_load_is_found_by_the_other_half(make_fleet, seed):
     """The same load, and losses at all times."""
-    inventory = make_fleet(nodes=6, rails=1, report_ms=200)
+    inventory = make_fleet(nodes=6, rails=1)
     lose(inventory, 0.012, source=NIC, seed=seed)
     mine = [path for path in inventory.paths if path.source == NIC]
     events = []
@@ -249,12 +249,16 @@ def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, see
     assert told(event for event in inventory.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
 
 
-def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_seeps(make_fleet, seed):
+@pytest.mark.parametrize("late_ms", [0, 700], ids=["in-time", "late"])
+def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_seeps(make_fleet, seed, late_ms):
     """Every half second the queue of a NIC is full for 50 ms.
 
-    Of a path's probes one falls into that, is delayed or lost, and nothing else of it tells of a queue.
+    Of a path's probes one falls into that, is delayed or lost, and nothing else of it tells of a queue. The nodes that
+    could tell of it may be the late ones.
     """
     inventory = make_fleet(nodes=6, rails=1)
+    for name in inventory.names[2::2]:
+        inventory.bus_delay_ns[name] += late_ms * MS
     mine = [path for path in inventory.paths if path.source == NIC]
     chances = {path: some(0.2, 1_000 * seed + number) for number, path in enumerate(mine)}
     for _ in range(120):

@@ -118,6 +118,37 @@ def test_loss_under_a_standing_queue_is_congestion(make_fleet):
     assert inventory.take() == []
 
 
+@pytest.mark.parametrize("late_ms", [0, 700], ids=["in-time", "late"])
+def test_loss_in_bursts_that_other_paths_wait_in_is_congestion(make_fleet, late_ms):
+    """A queue that is full a third of the time loses probes, and most of those that come through did not wait.
+
+    The paths beside it tell of the queue, also where their reports are late.
+    """
+    inventory = make_fleet()
+    beside = [path for path in inventory.paths if path.source == PATH.source and path != PATH]
+    inventory.bus_delay_ns["node2"] += late_ms * MS
+
+    def bursts(count):
+        for _ in range(count):
+            inventory.lose[PATH] = every(2)
+            inventory.delay_ns.update(dict.fromkeys(beside, 10 * MS))
+            inventory.run(100)
+            inventory.lose.pop(PATH)
+            inventory.delay_ns.clear()
+            inventory.run(200)
+
+    bursts(100)
+    assert inventory.take() == []
+
+    inventory.lose[PATH] = every(10)
+    inventory.run(20_000)
+    assert told(inventory.take()) == [LOSSY]
+
+    inventory.lose.clear()
+    bursts(100)
+    assert told(inventory.take()) == [(str(PATH), "speaking")]
+
+
 def test_loss_goes_on_after_the_queue_has_drained(make_fleet):
     """Then it is a fault."""
     inventory = make_fleet()

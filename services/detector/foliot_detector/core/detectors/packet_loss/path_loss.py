@@ -9,6 +9,7 @@ import numpy as np
 from foliot.columns import grown
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
+from foliot_detector.core.detectors.packet_loss.held_counts import Counts, HeldCounts
 from foliot_detector.core.detectors.packet_loss.nic_loss import LEAST_LOST, NicLoss
 from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
 from foliot_detector.core.state.path_table import Delays
@@ -36,10 +37,8 @@ _SPREAD = 5
 """Rows that must have lost something. A node that was away for a short time loses many probes, but in one row or
 two."""
 
-_BURST_NS = 200_000_000
-"""How lately a queue must have been full for a NIC's loss to be congestion. A burst that fills it for less than a
-probe's interval may show in the NIC's other paths alone. Their nodes report within 100 ms, and know a delay when the
-next probe has come."""
+_LONGEST_GAP_NS = 1_000_000_000
+"""How long before a report a probe may have been lost that it misses: five intervals of the slow sweep."""
 
 _Window = np.dtype(
     [
@@ -53,7 +52,8 @@ _Window = np.dtype(
         ("excess_ns", "<i8"),
         ("least_ns", "<i8"),
         ("heard_ns", "<i8"),
-        ("lossless", "<i8"),
+        ("arrived", "<i8"),
+        ("spoilt", "<i8"),
         ("silences", "<i4"),
         ("tainted", "?"),
         ("full", "?"),
@@ -70,7 +70,8 @@ Kept over windows:
 
 - `least_ns`: the least delay, while synchronised.
 - `heard_ns`: when the last probe of a row was heard.
-- `lossless`: probes since one was lost.
+- `arrived`: probes of all rows without a loss.
+- `spoilt`: what `arrived` was when one was last lost.
 - `silences`: how often it had been said to be silent by its last row.
 - `tainted`: the next row with a probe counts what a silence lost.
 - `full`: the delays of the last row that had any stood high.
@@ -83,7 +84,8 @@ class PathLossDetector:
 
     A path's window has `_ENOUGH` probes, or as many as it takes to lose `LEAST_LOST` here and there. Only the
     receiver's rows count, as their sequence numbers prove what was sent. So a batch lost on the bus is not taken for
-    lost probes. A silence's losses are left to the silence. Smaller losses are judged by NIC (`NicLoss`).
+    lost probes. A silence's losses are left to the silence, and probes that a full queue lost count as never sent
+    (`HeldCounts`). Smaller losses are judged by NIC (`NicLoss`).
 
     If a path loses some probes of full size in a row and passes others, it is lossy at once (`FullSizeLoss`).
     """
@@ -95,6 +97,7 @@ class PathLossDetector:
         self._lossy: dict[int, Event] = {}
         self._sizes = FullSizeLoss(inventory.paths)
         self._queues = FullQueues(inventory.paths)
+        self._held = HeldCounts(inventory, self._queues)
         self._nic_loss = NicLoss(inventory)
         self._clocks: dict[str, str] = {}
         self._down: dict[str, bool] = {}
@@ -120,7 +123,9 @@ class PathLossDetector:
         self._make_room()
         witness = seen.rows["witness"]
         fell = seen.ids[witness >= Witness.FELL_SILENT]
-        self._windows["tainted"][fell], self._windows["lossless"][fell] = True, 0
+        self._windows["tainted"][fell], self._windows["spoilt"][fell] = True, self._windows["arrived"][fell]
+        # A lost probe is missed when the next one comes, so it may have been lost before the report's interval.
+        since_ns = np.maximum(self._windows["heard_ns"][seen.ids], seen.at_here_ns - _LONGEST_GAP_NS)
         counted = self._counted(seen, witness == Witness.DESTINATION)
         if not len(counted):
             return []
@@ -128,9 +133,10 @@ class PathLossDetector:
         if len(set(ids.tolist())) < len(ids):  # no probe names a path twice; np.unique takes as long as all the adding
             ids, first = np.unique(ids, return_index=True)
             counted = counted[first]
-        self._add(seen, ids, seen.rows[counted], now_ns)
+        self._add(seen, ids, seen.rows[counted], since_ns[counted], now_ns)
         events = [event for path_id in ids[self._sizes.due(ids)] for event in self._judge_size(int(path_id), seen)]
-        return events + [event for path_id in ids[self._is_due(ids)] for event in self._judge(int(path_id), seen)]
+        due = ids[self._is_due(ids)].tolist()
+        return events + [event for path_id in due for event in self._judge(path_id, seen.at_ns, seen.bound_ns)]
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
         """Whether full-size probes pass."""
@@ -139,22 +145,24 @@ class PathLossDetector:
             return []
         said = sizes.judge(path_id)
         if said == "speaking":
-            return [self._speaks(path_id, seen, sizes.evidence(path_id))]
+            return [self._speaks(path_id, seen.at_ns, sizes.evidence(path_id))]
         if said != "lossy" or path_id in self._lossy:
             return []
         sizes.block(path_id)
-        return [self._says_lossy(path_id, seen, sizes.since_ns(path_id), sizes.evidence(path_id))]
+        return [self._says_lossy(path_id, seen.at_ns, sizes.since_ns(path_id), sizes.evidence(path_id))]
 
     def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
         windows = self._windows[ids]
         lost = windows["sent"] - windows["received"]
         due: NDArray[np.bool_] = windows["sent"] >= _ENOUGH
         due |= (lost >= LEAST_LOST) & (windows["losing"] >= _SPREAD)
-        return due | (windows["lossy"] & (windows["lossless"] >= _LOSSLESS))
+        due |= windows["lossy"] & (windows["arrived"] - windows["spoilt"] >= _LOSSLESS)
+        return due
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Events for what NICs lost, by all their paths."""
-        return self._nic_loss.judge(now_ns)
+        """Events for losses that no full queue explains, and for what NICs lost by all their paths."""
+        events = [event for counts in self._held.due(now_ns) for event in self._add_held(counts, now_ns)]
+        return events + self._nic_loss.judge(now_ns)
 
     def _make_room(self) -> None:
         self._sizes.make_room()
@@ -165,7 +173,8 @@ class PathLossDetector:
         """The receiver's rows of paths that are not silent and were not just before."""
         windows, ids = self._windows, seen.ids
         silent, silences = self._inventory.paths.silent[ids], self._inventory.paths.silences[ids]
-        windows["lossless"][ids[regular & silent]] = 0
+        silent_ids = ids[regular & silent]
+        windows["spoilt"][silent_ids] = windows["arrived"][silent_ids]
         # A mere claim may be withdrawn without a word: what is said of the path stands, and is to be ended.
         anew = regular & (silences != windows["silences"][ids])
         if (gone := ids[anew]).size:
@@ -182,8 +191,10 @@ class PathLossDetector:
         windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
         return counted
 
-    def _add(self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], now_ns: int) -> None:
-        """Adds rows of paths, each once, to their windows."""
+    def _add(
+        self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: NDArray[np.int64], now_ns: int
+    ) -> None:
+        """Adds rows of paths, each once, to their windows; `since_ns`: when the last probe before was heard."""
         windows = self._windows[ids]
         p99_ns = rows["p99_ns"]
         # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay
@@ -192,35 +203,54 @@ class PathLossDetector:
         least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
         excess_ns = np.where(timed, p99_ns - least_ns, 0)
         high = timed & (excess_ns >= CONGESTION_NS)
-        self._queues.note(ids[high], now_ns)
+        self._queues.note(ids[high], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
         # Of clocks that are not synchronised nobody knows.
         known = (least_ns < _NEVER) & (seen.bound_ns >= 0)
         crowded = queued | ~known | self._queues.are_full(ids, now_ns)
-        sent, received = _counted(rows, crowded)
+        losing = rows["sent"] > rows["received"]
+        # Where a queue is full now and then, what comes through must wait too: else the lost would weigh too little.
+        held = losing | crowded
         windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
-        windows["sent"] += sent
-        windows["received"] += received
         windows["rows"] += 1
-        losing = sent > received
-        windows["losing"] += losing
-        windows["lossless"] = np.where(losing, 0, windows["lossless"] + received)
+        windows["sent"] += np.where(held, 0, rows["sent"])
+        windows["received"] += np.where(held, 0, rows["received"])
+        windows["arrived"] += np.where(losing, 0, rows["received"])
         windows["timed"] += timed
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
         windows["high"] += high
-        calm = known & ~queued & ~self._queues.are_full(ids, now_ns, _BURST_NS)
-        self._nic_loss.count(ids, sent, received, calm, now_ns)
+        self._nic_loss.count(ids, rows["sent"], rows["received"], ~held, now_ns)
+        counts = Counts(
+            ids, rows, known, self._inventory.paths.silences[ids], windows["arrived"].copy(), since_ns, seen.at_ns,
+            seen.bound_ns, seen.at_here_ns,
+        )  # fmt: skip
+        self._held.hold(counts.where(held & ~queued))
         self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
 
-    def _judge(self, path_id: int, seen: Delays) -> list[Event]:
+    def _add_held(self, counts: Counts, now_ns: int) -> list[Event]:
+        """Adds counts that waited. No queue was full at the time, but one may have been a moment before."""
+        ids, windows = counts.ids, self._windows[counts.ids]
+        crowded = ~counts.known | self._queues.are_full(ids, counts.until_here_ns)
+        sent, received = _counted(counts.rows, crowded)
+        losing = sent > received
+        windows["sent"] += sent
+        windows["received"] += received
+        windows["losing"] += losing
+        windows["spoilt"] = np.where(losing, np.maximum(windows["spoilt"], counts.arrived), windows["spoilt"])
+        self._windows[ids] = windows
+        self._nic_loss.count(ids, sent, received, counts.known, now_ns)
+        due = ids[self._is_due(ids)].tolist()
+        return [event for path_id in due for event in self._judge(path_id, counts.at_ns, counts.bound_ns)]
+
+    def _judge(self, path_id: int, at_ns: int, bound_ns: int) -> list[Event]:
         window = self._windows[path_id].copy()
         path = self._inventory.paths.path(path_id)
         sender_bound_ns = self._inventory.bound_ns.get(node_of(path.source), -1)
-        self._begin(path_id, synchronised=min(seen.bound_ns, sender_bound_ns) >= 0)
+        self._begin(path_id, synchronised=min(bound_ns, sender_bound_ns) >= 0)
         if self._inventory.has_down_end(path):
             return []
         lost = max(int(window["sent"] - window["received"]), 0)
@@ -233,19 +263,19 @@ class PathLossDetector:
             few = lost < LEAST_LOST or window["losing"] < _SPREAD
             if share < _LOSSY_SHARE or few or congested:
                 return []
-            return [self._says_lossy(path_id, seen, int(window["since_ns"]), evidence)]
+            return [self._says_lossy(path_id, at_ns, int(window["since_ns"]), evidence)]
         if self._sizes.is_losing(path_id):
             return []
-        lossless = int(window["lossless"]) >= _LOSSLESS
+        lossless = int(window["arrived"] - window["spoilt"]) >= _LOSSLESS
         if not lossless and (share >= _LOSSY_SHARE * _HEALED or window["sent"] < _ENOUGH):
             return []
-        return [self._speaks(path_id, seen, evidence)]
+        return [self._speaks(path_id, at_ns, evidence)]
 
-    def _says_lossy(self, path_id: int, seen: Delays, since_ns: int, evidence: Evidence) -> Event:
+    def _says_lossy(self, path_id: int, at_ns: int, since_ns: int, evidence: Evidence) -> Event:
         path = self._inventory.paths.path(path_id)
         fault = f"{path}/lossy-{since_ns}"
         event = Event(
-            id=f"{fault}/lossy", kind="path", who=str(path), state="lossy", at_ns=seen.at_ns, since_ns=since_ns,
+            id=f"{fault}/lossy", kind="path", who=str(path), state="lossy", at_ns=at_ns, since_ns=since_ns,
             evidence=evidence, fault=fault,
         )  # fmt: skip
         self._note_lossy(path_id, event)
@@ -254,10 +284,10 @@ class PathLossDetector:
     def _note_lossy(self, path_id: int, event: Event) -> None:
         self._lossy[path_id], self._windows["lossy"][path_id] = event, True
 
-    def _speaks(self, path_id: int, seen: Delays, evidence: Evidence) -> Event:
+    def _speaks(self, path_id: int, at_ns: int, evidence: Evidence) -> Event:
         self._sizes.unblock(path_id)
         lossy, self._windows["lossy"][path_id] = self._lossy.pop(path_id), False
-        return ended(lossy, "speaking", seen.at_ns, evidence)
+        return ended(lossy, "speaking", at_ns, evidence)
 
     def _learn_clock(self, state: ClockState) -> None:
         """Delays measured before a clock lost or found its step say nothing of those after."""
@@ -278,7 +308,9 @@ class PathLossDetector:
             return
         self._down[port.nic] = down
         self._make_room()
-        for path_id in self._inventory.paths.at_nic(port.nic):
+        path_ids = self._inventory.paths.at_nic(port.nic)
+        self._held.drop(path_ids)
+        for path_id in path_ids:
             self._begin(path_id, synchronised=True)
             self._windows["tainted"][path_id] = True
         self._nic_loss.begin(port.nic, now_ns)

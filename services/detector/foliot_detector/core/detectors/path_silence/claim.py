@@ -125,12 +125,12 @@ class Judge:
         self._inventory = inventory
         self._queues = FullQueues(inventory.paths)
 
-    def note(self, seen: Delays, now_ns: int) -> None:
+    def note(self, seen: Delays) -> None:
         """Notes how long probes waited. A queue never delays them by more than `_TRANSIT_NS`."""
         rows = seen.rows
         least_ns = rows["least_ns"]
         waited = (rows["received"] >= _SEVERAL) & (least_ns >= CONGESTION_NS) & (least_ns <= _TRANSIT_NS)
-        self._queues.note(seen.ids[waited], now_ns)
+        self._queues.note(seen.ids[waited], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
 
     def is_known(self, claim: Claim) -> bool:
         """Whether both ends are in the inventory still."""

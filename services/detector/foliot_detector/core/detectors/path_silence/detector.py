@@ -134,7 +134,7 @@ class PathSilenceDetector:
             self._forget_unknown(now_ns)
         if not isinstance(seen, Delays) or not len(seen.rows):
             return []
-        self._judge.note(seen, now_ns)
+        self._judge.note(seen)
         # Paths that are heard again come first: a path that fell silent anew in the same batch is claimed anew.
         self._hear(seen, now_ns)
         self._claim(seen, now_ns)
