@@ -87,6 +87,7 @@ VARIANTS = (
     Tool("foliot, direction forgotten", None, {"foliot_sync.core.fit.delay_tails.DelayTails.apart": _unknown}),
     Tool("foliot, drifts as stated", None, {"foliot_sync.core.track.kalman._OVERSTATED": np.inf}),
     Tool("foliot, noise assumed", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.noise_ns": _assumed}),
+    Tool("foliot, noise unlimited", None, {"foliot_sync.core.fit.point_clouds.NOISE_RANGES_NS": dict.fromkeys(KINDS, (1.0, 1e5))}),
     Tool("foliot, nothing learnt", None, {"foliot_sync.core.track.kalman.learnt": _learns_nothing}),
     *(part for part in PARTS
       if part.name in {"foliot, minimum filter", "foliot, no direction", "foliot, no remembered floor"}),
