@@ -105,6 +105,21 @@ def test_evidence_has_clock_times_and_lengths_of_time_instead_of_nanoseconds():
     )
 
 
+def test_an_event_names_the_other_things_that_it_concerns():
+    """A few of them; a spine's link is shared by hundreds of flows."""
+    flows = tuple(f"node{number}.rail0>node9.rail0" for number in range(9))
+    event = Event(
+        id="e", kind="contention", who="10.110.0.5", state="fabric-contention", at_ns=1, since_ns=1,
+        evidence={"slowest_share": 0.5}, related={"links": ("10.110.0.5",), "flows": flows, "jobs": ()},
+    )  # fmt: skip
+
+    words = one_line(event)
+    assert words.startswith("flows share the link 10.110.0.5 while others have room")
+    assert "(9 flows, the slowest at 50% of what it could get)" in words
+    assert "links 10.110.0.5, flows node0.rail0>node9.rail0" in words
+    assert "more)" in words
+
+
 def test_columns_are_lists_of_numbers_in_json():
     """Nobody has to take base64 apart."""
     line = json.loads(in_json(Heard("foliot.v1.observation.delay.node3", golden("delay.v1"), {}, ARRIVED_NS)))
