@@ -81,6 +81,18 @@ def test_flows_that_were_never_alone_are_held_against_what_the_link_carries():
     assert event.confidence < 1
 
 
+def test_after_a_long_rest_bases_are_still_known(monkeypatch):
+    """They are learnt now and then while nobody tells of flows."""
+    monkeypatch.setattr("foliot_detector.core.detectors.contention.path_queues._EAGER", 0)
+    fabric = LeafSpine()
+    fabric.run(12)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
 def test_where_there_are_more_leaves_one_link_is_named():
     """Paths to a third leaf tell the way up from the way down."""
     fabric = LeafSpine(leaves=3)

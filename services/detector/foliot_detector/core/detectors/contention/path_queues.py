@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _S = 1_000_000_000
 SLOT_NS = _S // 4
+_EAGER, _REST = 240, 8
+"""While nobody watches, bases are learnt in all slots of the first minute, and then in one of so many: at an eighth of
+the cost."""
 _SLOTS = 4
 """A window of one second, in which a path of the slow sweep has a probe, moves by a quarter of its length."""
 _MEMORY_NS = 600 * _S
@@ -41,7 +44,7 @@ class PathQueues:
         self._count = np.zeros((0, _SLOTS), np.int32)
         self._bounds = np.full(0, -1, np.int64)
         """Per node of the table, the bound of its clock; -1: it is not synchronised."""
-        self._slot = 0
+        self._slot = self._turns = 0
         self._turn_ns = 0
         self._is_watched = False
 
@@ -55,10 +58,11 @@ class PathQueues:
     def add(self, seen: Delays) -> None:
         """Takes the receiving end's rows of a batch."""
         self.bound(self._table.node_id(seen.node), seen.bound_ns)
+        is_learning = self._is_watched or self._turns < _EAGER or self._turns % _REST == 0
+        if seen.bound_ns < 0 or not is_learning:
+            return
         rows = seen.rows
         heard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
-        if seen.bound_ns < 0 or not heard.any():
-            return
         ids, least = seen.ids[heard], rows["least_ns"][heard]
         self._make_room()
         known = self._bounds[self._table.source_node[ids]] >= 0
@@ -66,11 +70,13 @@ class PathQueues:
             ids, least = ids[known], least[known]
         self._least[ids, 0] = np.minimum(self._least[ids, 0], least)
         if self._is_watched:
+            self._make_room_for_windows()
             self._sum[ids, self._slot] += least
             self._count[ids, self._slot] += 1
 
     def turn(self, now_ns: int, *, is_watched: bool) -> None:
         """Begins the next slot; to be called every `SLOT_NS`. While nobody watches, only bases are kept."""
+        self._turns += 1
         if is_watched or self._is_watched:
             self._slot = (self._slot + 1) % _SLOTS
             self._sum[:, self._slot] = 0.0
@@ -87,11 +93,14 @@ class PathQueues:
         """Forgets paths, as they lead elsewhere or a clock was set."""
         self._make_room()
         self._least[ids] = _NEVER
-        self._sum[ids], self._count[ids] = 0.0, 0
+        if len(self._sum):
+            self._make_room_for_windows()
+            self._sum[ids], self._count[ids] = 0.0, 0
 
     def excess_ns(self, ids: NDArray[np.intp]) -> NDArray[np.float64]:
         """What delays of the last second exceed the base by, mean of the reports' least; NaN: none was heard."""
         self._make_room()
+        self._make_room_for_windows()
         count = self._count[ids].sum(axis=1)
         base = self._least[ids].min(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -112,6 +121,9 @@ class PathQueues:
         room = self._table.room
         if len(self._least) < room:
             self._least = grown(self._least, room, int(_NEVER))
-            self._sum, self._count = grown(self._sum, room), grown(self._count, room)
         if len(self._bounds) < len(self._table.nodes):
             self._bounds = grown(self._bounds, 2 * len(self._table.nodes), -1)
+
+    def _make_room_for_windows(self) -> None:
+        """These take three times as much as the bases, so a fleet whose flows nobody tells of has none."""
+        self._sum, self._count = grown(self._sum, self._table.room), grown(self._count, self._table.room)

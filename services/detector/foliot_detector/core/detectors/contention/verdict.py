@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.link_map import is_between_routers, link_in, link_out
+from foliot_detector.core.detectors.contention.alternatives import Alternatives
 from foliot_detector.core.detectors.contention.flow_shares import BETTER, FlowShares, flow_shares
 from foliot_detector.core.detectors.contention.flow_table import ALIVE_NS
-from foliot_detector.core.detectors.contention.other_ways import OtherWays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class Judge:
         self._links = links
         self._flows = flows
         self._loads = loads
-        self._ways = OtherWays(inventory, links, flows, loads)
+        self._alternatives = Alternatives(inventory, links, flows, loads)
         self._share = share
         self.sent_bps: dict[str, float] = {}
         """By NIC, what its port counted lately as sent."""
@@ -159,7 +159,7 @@ class Judge:
         if len(destinations) == 1 and (link_in(receiver) in names or self._is_narrow(receiver, carried_bps)):
             return receiver, "incast"
         between = sorted(filter(is_between_routers, names))
-        if between and self._ways.has_room(place, members, carried_bps, hot):
+        if between and self._alternatives.has_room(place, members, carried_bps, hot):
             return between[0], "fabric-contention"
         return None
 

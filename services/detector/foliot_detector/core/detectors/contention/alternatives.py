@@ -22,7 +22,7 @@ _GAIN = 1.2
 """There is another way for a flow if it would get this times an even part of the place there."""
 
 
-class OtherWays:
+class Alternatives:
     """The other paths between the NICs of flows."""
 
     def __init__(self, inventory: Inventory, links: LinkIndex, flows: FlowTable, loads: LinkLoads) -> None:
