@@ -8,6 +8,7 @@ from leaf_spine import MS, RAIL, START_NS, LeafSpine, nic
 
 from foliot_detector.core.state.ways import Ways
 from foliot_schemas import ClockState, Event, Node, NodePaths, Placement
+from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import Path
 
 SOLO_S, TOGETHER_S, AFTER_S = 3.0, 6.0, 4.0
@@ -295,6 +296,17 @@ def test_clocks_that_are_not_synchronised_make_no_verdict(host):
     """Delays to and from the node mean nothing; the other flow alone is short of nothing that is known."""
     fabric = LeafSpine()
     fabric.bound_ns = dict.fromkeys(range(4), -1) | {host ^ 1: 500}
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_clocks_that_promise_nothing_make_no_verdict():
+    """Their bounds are the largest that there are."""
+    fabric = LeafSpine(bound_ns=FAR_NS)
     fabric.run(2)
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 0)

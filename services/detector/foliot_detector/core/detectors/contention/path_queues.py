@@ -23,6 +23,8 @@ _SLOTS = 4
 """A window of one second, in which a path of the slow sweep has a probe, moves by a quarter of its length."""
 _MEMORY_NS = 600 * _S
 """A path's base is the least delay of the last ten to twenty minutes. A queue that TCP fills is empty at times."""
+_MOST_BOUND_NS = 60 * _S
+"""A clock that promises less promises nothing; two of these fit into a sum."""
 _NEVER = np.int64(1 << 62)
 _CALM_SHARE = 20
 """The percentile of all paths that shows how much delays vary where there is no queue. Fewer than four in five paths
@@ -115,7 +117,7 @@ class PathQueues:
         """The greatest error of a delay by the clocks of these paths' ends."""
         nodes = np.stack([self._table.source_node[ids], self._table.destination_node[ids]])
         known: NDArray[Any] = self._bounds[nodes[:, (nodes < len(self._bounds)).all(axis=0)]]
-        return int(np.maximum(known, 0).sum(axis=0).max(initial=0))
+        return int(np.clip(known, 0, _MOST_BOUND_NS).sum(axis=0).max(initial=0))
 
     def _make_room(self) -> None:
         room = self._table.room
