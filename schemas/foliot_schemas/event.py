@@ -21,6 +21,9 @@ from foliot_schemas.names import parse_path
 
 Evidence = Annotated[dict[Word, Finite | Integer | Text | bool], msgspec.Meta(max_length=64)]
 """Numbers by name."""
+_Names = Annotated[tuple[LongName, ...], msgspec.Meta(max_length=1_024)]
+Related = Annotated[dict[Word, _Names], msgspec.Meta(max_length=16)]
+"""Names by what they name."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
@@ -48,6 +51,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
     """The id of the event that this one follows from, if any."""
     policy: Word = ""
     """In refusals: the guard that refused."""
+    related: Related = {}
+    """Names of other things that it concerns, by what they are: `links`, `flows`, `jobs`."""
 
     def check(self) -> None:
         """Refuses an event of a kind about paths that names none.

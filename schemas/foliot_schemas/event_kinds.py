@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Concerned: TypeAlias = Literal["nic", "path", "process", "clock", "anything"]
 """The type of the thing in `who`: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``. A
@@ -28,7 +28,7 @@ class Verdict(Protocol):
 
     @property
     def kind(self) -> str:
-        """See `Event`, as the next four."""
+        """See `Event`, as the next five."""
 
     @property
     def state(self) -> str: ...  # noqa: D102
@@ -38,6 +38,9 @@ class Verdict(Protocol):
 
     @property
     def evidence(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+    @property
+    def related(self) -> Mapping[str, Sequence[str]]: ...  # noqa: D102
 
     def number(self, name: str) -> float: ...  # noqa: D102
 
@@ -171,6 +174,19 @@ def _nic_words(event: Verdict) -> str:
     return f" ({losing(event).removeprefix('loses ')})" if event.state == "lossy" else ""
 
 
+def _contention_words(event: Verdict) -> str:
+    flows = event.related.get("flows", ())
+    return (
+        f" ({len(flows)} flows, the slowest at {event.number('slowest_share'):.0%} of what it could get)"
+        if flows
+        else ""
+    )
+
+
+def _threshold_words(event: Verdict) -> str:
+    return f" (p99 {event.number('p99_us'):,.0f} µs, threshold {event.number('threshold_us'):,.0f} µs)"
+
+
 def _refusal_words(event: Verdict) -> str:
     reason = event.evidence.get("reason")
     return f": {event.policy}" + ("" if reason is None else f" ({reason})")
@@ -223,6 +239,29 @@ REFUSAL = EventKind(
     states=(EventState("refused", "nothing is moved for {who}"),),
 )  # fmt: skip
 
-BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL)
+CONTENTION = EventKind(
+    name="contention", concerns="anything", words=_contention_words,
+    summary="a place at which flows get less than they could: a link between routers, by the address of the port that "
+    "it enters, a NIC, or a flow. `related` has the links that may be the place, the flows and the jobs",
+    states=(
+        EventState("fabric-contention", "flows share the link {who} while others have room"),
+        EventState("own-nic", "flows that leave {who} want more than it carries"),
+        EventState("incast", "flows that arrive at {who} want more than it carries"),
+        EventState("slow-receiver", "the receiver of {who} does not read as quickly as the network brings"),
+        EventState("reduced-rate", "{who} carries less than it did"),
+        EventState("clear", "nothing is short at {who} any more", is_relief=True),
+    ),
+)  # fmt: skip
+THRESHOLD = EventKind(
+    name="threshold", concerns="anything", words=_threshold_words,
+    summary="a threshold of the user's own on the one-way delay of a path, a pair of nodes, a rail or a job; `who` is "
+    "the threshold's name",
+    states=(
+        EventState("over", "the one-way delay is over the threshold {who}"),
+        EventState("under", "the one-way delay is under the threshold {who} again", is_relief=True),
+    ),
+)  # fmt: skip
+
+BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD)
 for _kind in BUILT_IN:
     register(_kind)

@@ -101,11 +101,12 @@ PORT = Channel(
     summary="Link state at once on change, counters every second",
 )  # fmt: skip
 FLOW = Channel(
-    name="observation.flow", tokens=("node",), message=FlowBatch, publishers=("probe",), readers=("gateway", "anyone"),
-    summary="TCP traffic between service addresses, as the sender's kernel counts it",
+    name="observation.flow", tokens=("node",), message=FlowBatch, publishers=("probe",),
+    readers=("detector", "remediator", "gateway", "anyone"), summary="TCP traffic between service addresses, as the sender's kernel counts it",
 )  # fmt: skip
 HOPS = Channel(
-    name="observation.hops", tokens=("node",), message=HopBatch, publishers=("probe",), readers=("gateway", "anyone"),
+    name="observation.hops", tokens=("node",), message=HopBatch, publishers=("probe",),
+    readers=("detector", "remediator", "gateway", "anyone"),
     summary="The routers of a node's paths: at once when they are found or change, all of them every half minute",
 )  # fmt: skip
 CLOCK = Channel(
@@ -194,7 +195,7 @@ INVENTORY = Bucket(
 )  # fmt: skip
 PATHS = Bucket(
     name="paths", message=NodePaths, key="node", field="node",
-    writers=("remediator",), readers=("probe", "agent", "remediator", "gateway", "anyone"),
+    writers=("remediator",), readers=("probe", "agent", "detector", "remediator", "gateway", "anyone"),
 )  # fmt: skip
 HOMES = Bucket(
     name="homes", message=NodeHomes, key="node", field="node",

@@ -10,6 +10,7 @@ import pytest
 
 from foliot.bus.observer import Heard
 from foliot.cli.message_lines import in_json, in_text
+from foliot.text.events import sentence
 from foliot.text.messages import duration, one_line
 from foliot_schemas import DelayBatch, Event, Outcome, decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS
@@ -103,6 +104,21 @@ def test_evidence_has_clock_times_and_lengths_of_time_instead_of_nanoseconds():
     assert said(spoke_ns=float("inf"), reuse_at_ns=float("nan")) == (
         "n.r has its carrier back (spoke inf s, reuse_at nan ns)"
     )
+
+
+def test_an_event_names_the_other_things_that_it_concerns():
+    """A few of them; a spine's link is shared by hundreds of flows."""
+    flows = tuple(f"node{number}.rail0>node9.rail0" for number in range(9))
+    event = Event(
+        id="e", kind="contention", who="10.110.0.5", state="fabric-contention", at_ns=1, since_ns=1,
+        evidence={"slowest_share": 0.5}, related={"links": ("10.110.0.5",), "flows": flows, "jobs": ()},
+    )  # fmt: skip
+
+    words = one_line(event)
+    assert words.startswith("flows share the link 10.110.0.5 while others have room")
+    assert words.endswith(", 5 more)")
+    assert "links 10.110.0.5, flows node0.rail0>node9.rail0, node1.rail0>node9.rail0" in words
+    assert sentence(event).endswith(" (9 flows, the slowest at 50% of what it could get)")
 
 
 def test_columns_are_lists_of_numbers_in_json():

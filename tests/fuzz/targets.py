@@ -43,6 +43,8 @@ from foliot_schemas import (
     DelayBatch,
     Event,
     FitBatch,
+    FlowBatch,
+    HopBatch,
     Node,
     NodeHomes,
     NodePaths,
@@ -98,7 +100,7 @@ def published(action: Any) -> list[msgspec.Struct]:
 def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
-    if isinstance(message, DelayBatch | PortState | ClockState | Node):
+    if isinstance(message, DelayBatch | PortState | FlowBatch | HopBatch | ClockState | Node | NodePaths):
         detector = Pipeline(DetectorSettings())
         for record in hostile.INVENTORY:
             detector.observe(record)

@@ -89,6 +89,8 @@ def plain(message: Any) -> Any:
     """A message as JSON has its struct: every field there is, words for enums, None for what is absent."""
     if message.DESCRIPTOR.name in _VALUES:
         return _value(message)
+    if message.DESCRIPTOR.name == "Names":  # a map's values cannot repeat
+        return [*message.names]
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 

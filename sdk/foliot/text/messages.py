@@ -91,8 +91,9 @@ def _event(event: Event) -> str:
     doubt = f", confidence {event.confidence:.2g}" if event.confidence < 1 else ""
     # A time of 0 is none: that part does not apply.
     known = [(name, value) for name, value in event.evidence.items() if name not in _TIMES or value]
-    evidence = ", ".join(_evidence(name, value) for name, value in known)
-    return f"{headline(event)}{guard}{doubt}" + (f" ({evidence})" if evidence else "")
+    told = [_evidence(name, value) for name, value in known]
+    told += [f"{what} {_some(names)}" for what, names in event.related.items() if names]
+    return f"{headline(event)}{guard}{doubt}" + (f" ({', '.join(told)})" if told else "")
 
 
 def _command(command: Command) -> str:

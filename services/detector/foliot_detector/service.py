@@ -18,14 +18,14 @@ from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_schemas import DelayBatch, Node, event_kinds
-from foliot_schemas.subjects import CLOCK, DELAY, EVENT, INVENTORY, PORT
+from foliot_schemas import Node, NodePaths, event_kinds
+from foliot_schemas.subjects import CLOCK, DELAY, EVENT, FLOW, HOPS, INVENTORY, PATHS, PORT
 
 if TYPE_CHECKING:
     from foliot.bus.client import Bus
     from foliot.node.shard import Shard
     from foliot_detector.core.protocol import Observation
-    from foliot_schemas import ClockState, Event, PortState
+    from foliot_schemas import ClockState, DelayBatch, Event, FlowBatch, HopBatch, PortState
 
 log = structlog.get_logger()
 
@@ -56,8 +56,9 @@ class DetectorService:
             (None, None) if self._shard.is_whole else (inventory.nodes.__contains__, inventory.clocks.__contains__)
         )
         await self._bus.subscribe(CLOCK, self._on_clock, about=clocks)
-        await self._bus.subscribe(PORT, self._on_observation, about=nodes)
-        await self._bus.subscribe(DELAY, self._on_observation, about=nodes)
+        await self._bus.watch(PATHS, self._on_paths, about=nodes)
+        for channel in (PORT, DELAY, FLOW, HOPS):
+            await self._bus.subscribe(channel, self._on_observation, about=nodes)
         keep_what_is_loaded()
         log.info("detector_started", **msgspec.structs.asdict(self._shard))
         counted: dict[str, int] = {}
@@ -87,7 +88,14 @@ class DetectorService:
     async def _on_clock(self, state: ClockState, subject: str) -> None:  # noqa: ARG002 - the bus hands handlers both
         self._observe(state)
 
-    async def _on_observation(self, observation: PortState | DelayBatch, subject: str) -> None:  # noqa: ARG002 - as above
+    async def _on_paths(self, key: str, paths: NodePaths | None) -> None:
+        self._observe(NodePaths(node=key, lease_revision=0) if paths is None else paths)
+
+    async def _on_observation(
+        self,
+        observation: PortState | DelayBatch | FlowBatch | HopBatch,
+        subject: str,  # noqa: ARG002 - as above
+    ) -> None:
         self._clock.learn(observation.at_ns)
         self._observe(observation)
 

@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import nats.errors
+import numpy as np
 import pytest
 
 from foliot import tracing
@@ -16,10 +17,23 @@ from foliot_detector import service
 from foliot_detector.core import registry
 from foliot_detector.service import DetectorService
 from foliot_detector.settings import DetectorSettings
-from foliot_schemas import DelayBatch, Event, Node, PortState, Witness, decode
+from foliot_schemas import (
+    DelayBatch,
+    Event,
+    FlowBatch,
+    FlowRow,
+    HopBatch,
+    HopRow,
+    Node,
+    NodePaths,
+    Placement,
+    PortState,
+    Witness,
+    decode,
+)
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.names import Path, node_of
-from foliot_schemas.subjects import DELAY, EVENT, INVENTORY, PORT
+from foliot_schemas.subjects import DELAY, EVENT, FLOW, HOPS, INVENTORY, PATHS, PORT
 from patience import patience
 from patient_bus import connected
 
@@ -50,7 +64,7 @@ class World:
 
     async def say(self, message):
         """A probe, once."""
-        channel = {PortState: PORT, DelayBatch: DELAY}[type(message)]
+        channel = {PortState: PORT, DelayBatch: DELAY, FlowBatch: FLOW, HopBatch: HOPS}[type(message)]
         await self.bus.publish(channel, message, message.node)
 
     async def publish(self, message):
@@ -243,6 +257,24 @@ async def test_a_node_taken_out_of_the_inventory_is_no_longer_judged(world, make
     event, _ = await world.event()
 
     assert node_of(event.who) == "node0"
+
+
+async def test_flows_routers_and_ways_are_heard(world):
+    """All that contention rests on, beside delays; and that a node's ways are gone."""
+    flows = np.zeros(1, FlowRow)
+    hops = np.array([(0, 1, 1)], HopRow)
+    at_ns = world.now_ns
+    await world.publish(
+        FlowBatch.of(flows, node="node0", at_ns=at_ns, interval_ns=MS, flows=("node0.rail0>node1.rail0",))
+    )
+    await world.publish(HopBatch.of(hops, node="node0", at_ns=at_ns, paths=(str(PATH),)))
+    way = Placement(peer="node1", rail="rail0", via="rail0", entropy=0)
+    paths = NodePaths(node="node0", lease_revision=1, placements=(way,))
+    await world.bus.put(PATHS, "node0", paths)
+    await world.until_read(paths)
+    store = await world.bus.store(PATHS)
+    await store.delete("node0")
+    await world.until_read(NodePaths(node="node0", lease_revision=0))
 
 
 async def test_what_an_earlier_run_left_open_is_asked_for_until_the_bus_answers():

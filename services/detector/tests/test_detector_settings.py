@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foliot.settings import SettingsError, read
+from foliot_detector.core.detectors.contention.settings import ContentionSettings
+from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.core.registry import SETTINGS
@@ -28,10 +30,12 @@ def test_the_table_is_composed_of_what_lies_beside_the_detectors():
     keys = [key for kind in SETTINGS for key in kind.__struct_fields__]
 
     assert len(keys) == len({*keys})
-    assert load(report_ms=50.0, calm_s=5.0, flap_rule="azure").parts() == {
+    assert load(report_ms=50.0, calm_s=5.0, flap_rule="azure", contention_share=0.7).parts() == {
         InventorySettings: InventorySettings(report_ms=50.0),
         PathSilenceSettings: PathSilenceSettings(calm_s=5.0),
         PortFlapSettings: PortFlapSettings(flap_rule="azure"),
+        DelayThresholdSettings: DelayThresholdSettings(),
+        ContentionSettings: ContentionSettings(contention_share=0.7),
     }
 
 
@@ -50,6 +54,7 @@ def test_a_preset_may_be_changed_in_part():
     [
         ({"flap_rule": "huawei"}, "detector.flap_rule: "),
         ({"half_life_s": -1.0}, "detector.half_life_s: expected `float` > 0.0"),
+        ({"contention_share": 0.95}, "detector.contention_share: expected `float` < 0.9"),
         ({"process_silence_s": 0.0}, "detector.process_silence_s: expected `float` > 0.0"),
         ({"reuse": 5_000.0}, "reuse: must lie below suppress"),
         ({"max_suppress_s": 60.0}, "max_suppress_s: 60 s caps the penalty"),

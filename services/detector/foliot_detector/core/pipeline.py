@@ -9,7 +9,19 @@ from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_detector.core import registry
 from foliot_detector.core.state.event_time import EventTime
 from foliot_detector.core.state.inventory import Inventory, InventorySettings
-from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState, decode, encode, event_kinds
+from foliot_schemas import (
+    ClockState,
+    DelayBatch,
+    Event,
+    FlowBatch,
+    HopBatch,
+    Node,
+    NodePaths,
+    PortState,
+    decode,
+    encode,
+    event_kinds,
+)
 from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
@@ -25,6 +37,11 @@ _TICK_NS = 10_000_000
 """How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
 _STALE_NS = 2_000_000_000
 """A batch that is older than the node's newest by more is dropped."""
+_FROM_NODES = PortState | DelayBatch | FlowBatch | HopBatch
+_STALE: dict[type, str] = {DelayBatch: "delays_stale", FlowBatch: "flows_stale"}
+"""Batches that are dropped where they are old, and the counts of that."""
+_BROKEN: dict[type, str] = {DelayBatch: "delays_broken", FlowBatch: "flows_broken", HopBatch: "hops_broken"}
+"""Batches whose columns may not fit together, and the counts of that."""
 
 
 class Pipeline:
@@ -37,7 +54,7 @@ class Pipeline:
     node beside the shard it knows only what that node exchanges with the shard, so it says nothing of it.
 
     `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken,
-    rows_foreign. It also has how often detectors_failed.
+    flows_stale, flows_broken, hops_broken, rows_foreign. It also has how often detectors_failed.
 
     If a detector of an extension raises, or says what is no event, what it would have said is lost. All others go on.
     If it fails again and again, it sees nothing for a while, and is then tried again.
@@ -52,7 +69,8 @@ class Pipeline:
         self._detectors = tuple(make(self.inventory, parts) for make in registry.DETECTORS.values())
         self._extensions = registry.of_extensions(self.inventory)
         self._failures = ExtensionFailures()
-        self._newest: dict[str, tuple[int, int]] = {}
+        self._newest: dict[tuple[str, str], tuple[int, int]] = {}
+        """By the count of what is dropped and by node: its newest batch's own time, and when that came."""
         self._ticked_ns = 0
 
     def resume(self, event: Event) -> None:
@@ -73,17 +91,17 @@ class Pipeline:
         if foreign := self._is_foreign(observation):
             self.counts[foreign] += 1
             return []
-        if isinstance(observation, PortState | DelayBatch):
+        if isinstance(observation, _FROM_NODES):
             self._event_time.learn(observation.node, observation.at_ns)
-            if isinstance(observation, DelayBatch) and self._is_stale(observation):
-                self.counts["delays_stale"] += 1
+            if stale := self._is_stale(observation):
+                self.counts[stale] += 1
                 return []
         now_ns = self._event_time.now_ns
         events = self._tick() if now_ns - self._ticked_ns >= _TICK_NS else []
         try:
             seen = self._learn(observation, now_ns)
         except ValueError:
-            self.counts["delays_broken"] += 1
+            self.counts[_BROKEN[type(observation)]] += 1
             return events
         events += self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
         return events + self._ask_extensions(lambda detector: detector.observe(seen, now_ns))
@@ -124,8 +142,9 @@ class Pipeline:
         A shard publishes those of the NICs and processes of its nodes, and of the paths that end there. Each shard with
         a node that has a clock publishes the clock's event, with the same id.
 
-        Of anything else, it publishes the events whose name, read as a node's, lies in its range. No shard publishes an
-        event of an unknown kind.
+        Of anything else, it publishes the events whose first flow or path ends at one of its nodes, as that shard sees
+        the delays there. Where an event names neither, its own name, read as a node's, lies in the shard's range. No
+        shard publishes an event of an unknown kind.
         """
         owns, kind = self._shard.owns, event_kinds.find(event.kind)
         match kind and kind.concerns:
@@ -138,7 +157,7 @@ class Pipeline:
             case "clock":
                 return any(map(owns, self.inventory.clocks.get(event.who, ())))
             case "anything":
-                return owns(event.who)
+                return owns(_witness(event) or event.who)
         return False
 
     def _learn(self, observation: Observation, now_ns: int) -> Seen:
@@ -146,27 +165,44 @@ class Pipeline:
             return self.inventory.learn_delays(observation, now_ns)
         if isinstance(observation, PortState):
             self.inventory.learn_port(observation, now_ns)
+        elif isinstance(observation, FlowBatch | HopBatch):
+            observation.rows()
+        elif isinstance(observation, NodePaths):
+            self.inventory.ways.take(observation, now_ns)
         elif isinstance(observation, Node):
             self.inventory.learn_node(observation)
             if not observation.nics:
                 self._event_time.forget(observation.name)
-                self._newest.pop(observation.name, None)
+                for count in _STALE.values():
+                    self._newest.pop((count, observation.name), None)
         return observation
 
     def _is_foreign(self, observation: Observation) -> str:
         """The count of an observation that the inventory knows nothing of; empty: it knows."""
-        if isinstance(observation, PortState | DelayBatch):
+        if isinstance(observation, _FROM_NODES):
             return "" if observation.node in self.inventory.nodes else "nodes_foreign"
         if isinstance(observation, ClockState):
             return "" if observation.clock in self.inventory.clocks else "clocks_foreign"
         return ""
 
-    def _is_stale(self, batch: DelayBatch) -> bool:
-        """Whether the node has said newer things; one whose clock was set back is believed after a while."""
-        now_ns = self._event_time.now_ns
-        newest_ns, here_ns = self._newest.get(batch.node, (batch.at_ns, now_ns))
-        if newest_ns - batch.at_ns > _STALE_NS and now_ns - here_ns <= _STALE_NS:
-            return True
-        if batch.at_ns >= newest_ns or now_ns - here_ns > _STALE_NS:
-            self._newest[batch.node] = (batch.at_ns, now_ns)
-        return False
+    def _is_stale(self, observation: PortState | DelayBatch | FlowBatch | HopBatch) -> str:
+        """The count of a batch whose node has said newer things; empty: it has not.
+
+        A node whose clock was set back is believed after a while.
+        """
+        count = _STALE.get(type(observation), "")
+        if not count:
+            return ""
+        now_ns, key = self._event_time.now_ns, (count, observation.node)
+        newest_ns, here_ns = self._newest.get(key, (observation.at_ns, now_ns))
+        if newest_ns - observation.at_ns > _STALE_NS and now_ns - here_ns <= _STALE_NS:
+            return count
+        if observation.at_ns >= newest_ns or now_ns - here_ns > _STALE_NS:
+            self._newest[key] = (observation.at_ns, now_ns)
+        return ""
+
+
+def _witness(event: Event) -> str:
+    """The node at which the first of the flows or paths ends that an event names; empty: it names none."""
+    first = next((names[0] for name in ("flows", "paths") if (names := event.related.get(name))), "")
+    return node_of(first.partition(">")[2].partition("#")[0])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from foliot_detector.core.state.path_table import Delays
-from foliot_schemas import ClockState, DelayBatch, Event, Node, PortState
+from foliot_schemas import ClockState, DelayBatch, Event, FlowBatch, HopBatch, Node, NodePaths, PortState
 
-Observation: TypeAlias = PortState | DelayBatch | ClockState | Node
+Observation: TypeAlias = PortState | DelayBatch | FlowBatch | HopBatch | ClockState | Node | NodePaths
 
 
-Seen: TypeAlias = PortState | Delays | ClockState | Node
+Seen: TypeAlias = PortState | Delays | FlowBatch | HopBatch | ClockState | Node | NodePaths
 """An observation as detectors see it: a batch is unpacked once, for all of them."""
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from foliot_detector.core.detectors.clock_disruption import ClockDisruptionDetector
+from foliot_detector.core.detectors.contention.detector import ContentionDetector
+from foliot_detector.core.detectors.contention.settings import ContentionSettings
+from foliot_detector.core.detectors.delay_threshold.detector import DelayThresholdDetector
+from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
 from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector, PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
@@ -27,9 +31,17 @@ DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
     "packet-loss": lambda inventory, _: PathLossDetector(inventory),
     "process-down": lambda inventory, _: ProcessDownDetector(inventory),
     "clock-disruption": lambda *_: ClockDisruptionDetector(),
+    "delay-threshold": lambda inventory, settings: DelayThresholdDetector(inventory, settings[DelayThresholdSettings]),
+    "contention": lambda inventory, settings: ContentionDetector(inventory, settings[ContentionSettings]),
 }
 """Each makes a detector from the inventory and the settings of all parts, by their type."""
-SETTINGS: tuple[type[msgspec.Struct], ...] = (InventorySettings, PathSilenceSettings, PortFlapSettings)
+SETTINGS: tuple[type[msgspec.Struct], ...] = (
+    InventorySettings,
+    PathSilenceSettings,
+    PortFlapSettings,
+    DelayThresholdSettings,
+    ContentionSettings,
+)
 """The parts of the table `[detector]`. Several detectors read the settings of the inventory."""
 _OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}
 

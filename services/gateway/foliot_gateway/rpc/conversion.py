@@ -128,6 +128,9 @@ def _converter_of_one(field: Any, of: msgspec.inspect.Type) -> Convert:
         known = field.enum_type.values_by_name
         return {word: known[_enum_name(field.enum_type, str(word))].number for word in words}.__getitem__
     if field.message_type is not None:
+        if isinstance(of, msgspec.inspect.VarTupleType):  # a map's values cannot repeat, so a message holds them
+            (name,) = field.message_type.fields_by_name
+            return lambda values: {name: values}
         return _value
     if field.type == field.TYPE_INT64:
         return _int64

@@ -6,6 +6,8 @@ export const STATES = {
   process: ["dead", "alive"],
   clock: ["disrupted", "synchronised"],
   refusal: ["refused"],
+  contention: ["fabric-contention", "own-nic", "incast", "slow-receiver", "reduced-rate", "clear"],
+  threshold: ["over", "under"],
 } as const;
 
 export type KnownKind = keyof typeof STATES;

@@ -31,6 +31,7 @@ export interface FoliotEvent {
   since_ns: number;
   confidence: number;
   evidence: Evidence;
+  related: Record<string, string[]>;
   fault: string;
 }
 

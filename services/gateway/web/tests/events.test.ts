@@ -12,6 +12,7 @@ const told = (id: string, at_s: number, more: Partial<FoliotEvent> = {}): Told =
     since_ns: 0,
     confidence: 1,
     evidence: {},
+    related: {},
     fault: "f",
     ...more,
   },

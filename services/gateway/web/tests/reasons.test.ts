@@ -20,6 +20,7 @@ const told = (more: Partial<FoliotEvent>, bad = false): Told => ({
     since_ns: 0,
     confidence: 1,
     evidence: { reuse_at_ns: 0 },
+    related: {},
     fault: "f",
     ...more,
   },

@@ -13,6 +13,7 @@ from foliot.clock.message_dating import MinimumOffsets
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
 from foliot_detector.core.state.recent_peak import RecentPeak
+from foliot_detector.core.state.ways import Ways
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import node_of
@@ -108,6 +109,7 @@ class Inventory:
         """Per clock, the nodes whose records name it."""
         self.nodes: dict[str, Node] = {}
         self.paths = PathTable(shard)
+        self.ways = Ways()
         self.counts: collections.Counter[str] = collections.Counter()
         self.liveness = Liveness()
         self.signs: collections.defaultdict[str, collections.deque[Sign]] = collections.defaultdict(

@@ -71,7 +71,8 @@ function factsOf(event: FoliotEvent, zero_ns: number): Fact[] {
   // A time of 0 is none: what would be said here does not apply.
   const given = Object.entries(event.evidence).filter(([name, value]) => !(name.endsWith("_at_ns") && value === 0));
   const evidence = given.map(([name, value]) => factOf(name, value, zero_ns));
-  return [{ name: "began", value: date(zero_ns) }, ...doubt, ...evidence];
+  const related = Object.entries(event.related).map(([name, names]) => ({ name, value: names.join(", ") }));
+  return [{ name: "began", value: date(zero_ns) }, ...doubt, ...evidence, ...related];
 }
 
 /** What came of it, in a sentence per verb. */

@@ -1,0 +1,61 @@
+"""Links of paths, from what their packets found."""
+
+from ipaddress import IPv4Address
+
+import numpy as np
+import pytest
+
+from foliot.link_map import UNNAMED, LinkMap, is_between_routers
+from foliot_schemas import HopBatch, HopRow
+
+NEAR, FAR, OTHER = "a.r0>b.r0#0", "a.r0>c.r0#0", "a.r0>c.r0#1"
+
+
+def told(node, **hops):
+    """A batch of a node: per path, its routers' addresses; an empty one did not answer."""
+    rows = [
+        (place, hop, int(IPv4Address(address)))
+        for place, routers in enumerate(hops.values())
+        for hop, address in enumerate(routers, 1)
+        if address
+    ]
+    return HopBatch.of(np.array(rows, HopRow), node=node, at_ns=1, paths=tuple(hops))
+
+
+@pytest.fixture
+def links():
+    """A map of three paths: one under a leaf, two over spines."""
+    known = LinkMap()
+    known.take(
+        told(
+            "a", **{NEAR: ["10.0.0.0"], FAR: ["10.0.0.0", "10.1.0.1", "10.1.0.8"], OTHER: ["10.0.0.0", "", "10.1.0.9"]}
+        )
+    )
+    return known
+
+
+def test_a_path_has_the_links_between_its_ends(links):
+    """The first router's port is the other end of the NIC's own link."""
+    assert links.of(NEAR) == ("a.r0/out", "b.r0/in")
+    assert links.of(FAR) == ("a.r0/out", "10.1.0.1", "10.1.0.8", "c.r0/in")
+
+
+def test_a_router_that_is_silent_leaves_its_link_unnamed(links):
+    """A wrong name would blame a link that others share."""
+    assert links.of(OTHER) == ("a.r0/out", UNNAMED, "10.1.0.9", "c.r0/in")
+    assert [is_between_routers(link) for link in links.of(OTHER)] == [False, False, True, False]
+
+
+def test_what_is_told_again_is_no_news(links):
+    """A node tells all of it each half minute."""
+    assert links.take(told("a", **{NEAR: ["10.0.0.0"]})) == []
+    assert links.take(told("a", **{NEAR: ["10.0.0.2"]})) == []
+    assert links.take(told("a", **{FAR: ["10.0.0.0", "10.1.0.3", "10.1.0.10"]})) == [FAR]
+
+
+def test_a_path_without_an_answer_and_one_of_a_node_that_left_have_no_links(links):
+    """Neither can be told from one that nobody asked."""
+    links.take(told("a", **{NEAR: []}))
+    assert links.of(NEAR) == ()
+    links.forget("a")
+    assert (links.of(FAR), links.paths()) == ((), [])

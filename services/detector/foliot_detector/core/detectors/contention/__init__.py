@@ -1,0 +1,1 @@
+"""Where flows get less than they could, and whose doing that is."""

@@ -1,0 +1,198 @@
+"""What each flow did in the latest interval that its sender told, in columns, and the best that it did before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foliot.columns import widen
+from foliot.report_rows import ReportRows
+from foliot_detector.core.detectors.contention.link_index import MOST_LINKS, NONE
+from foliot_schemas.names import node_of, parse_path
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.core.detectors.contention.link_index import LinkIndex
+    from foliot_detector.core.state.inventory import Inventory
+    from foliot_schemas import FlowBatch
+
+_S = 1_000_000_000
+_ROOM = 64
+_FRESH_NS = 3 * _S // 2
+"""How long a word of a flow holds: three of the intervals in which nodes tell of flows."""
+ALIVE_NS = _S // 2
+"""A node is heard if its word of delays is no older. What it then tells nothing of, it has nothing to send on."""
+_LOST_NS = 10 * _S
+"""For how long what was said stands while the sender of a flow is not heard."""
+_SETTLE_NS = 3 * _S // 2
+"""How long nothing is said of a flow that takes another path: its first interval there is of both paths, and its rate
+has to find its new level."""
+_BUSY = 0.7
+"""Least share of an interval for which a flow that the network limits has data on its way."""
+_HELD_UP = 0.5
+"""Share of that time for which the receiver's window or the send buffer held it up, from which on the network does not
+limit it."""
+_AGAIN_NS = 2 * _S
+_MEMORY_NS = 600 * _S
+"""A flow's best is of the last ten to twenty minutes."""
+
+
+class FlowTable:
+    """Columns by flow. Rates are of acknowledged bytes, in bits a second."""
+
+    def __init__(self, inventory: Inventory, links: LinkIndex) -> None:
+        self._inventory = inventory
+        self._index = links
+        self.names: list[str] = []
+        self.path = np.full(_ROOM, -1, np.intp)
+        """The path that it takes; -1: nobody knows."""
+        self.links = np.full((_ROOM, MOST_LINKS), NONE, np.int32)
+        """Its links, from the source on."""
+        self.source = np.full(_ROOM, NONE, np.int32)
+        """The link out of the NIC that its path begins at."""
+        self.rate = np.zeros(_ROOM)
+        self._before = np.zeros(_ROOM)
+        """The rate of the interval before, if the network limited it then; else 0."""
+        self.best = np.zeros((_ROOM, 2))
+        """The highest rate for two intervals in which the network limited it, by memory."""
+        self.busy = np.zeros(_ROOM)
+        """Share of the interval for which it had data on its way."""
+        self.unread = np.zeros(_ROOM)
+        """Share of that time for which it waited for the receiver's window."""
+        self._held_up = np.zeros(_ROOM)
+        """The same with the time for which it waited for its own buffer."""
+        self.rtt_ns = np.zeros(_ROOM, np.int64)
+        """Its round-trip time, as its sender measures it; 0: it does not."""
+        self._told_ns = np.zeros(_ROOM, np.int64)
+        self._settled_ns = np.zeros(_ROOM, np.int64)
+        self.is_active = np.zeros(_ROOM, np.bool_)
+        """Told lately to have something to send."""
+        self.is_unknown = np.zeros(_ROOM, np.bool_)
+        """Active before, and its sender is not heard since; or on another path since a moment ago."""
+        self.is_lost = np.zeros(_ROOM, np.bool_)
+        """Active before, and its sender is not heard for long: it may be over, or not."""
+        self.is_limited = np.zeros(_ROOM, np.bool_)
+        """Active, and the network limits it; nothing is unknown."""
+        self._node = np.zeros(_ROOM, np.intp)
+        self._node_told_ns = np.zeros(_ROOM, np.int64)
+        """By node of `_nodes`, when it last told of any flow."""
+        self._nodes: list[str] = []
+        self._node_ids: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
+        self._rows: dict[str, list[int]] = {}
+        """By node, the flows that it sends."""
+        self._reported = ReportRows()
+        self._turn_ns = self._again_ns = 0
+        self.heard_ns = 0
+        """When anybody last told of a flow."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, batch: FlowBatch, here_ns: int) -> None:
+        """Takes a node's word of its flows, which it gave at a time of the timeline."""
+        rows = batch.rows()
+        if batch.interval_ns <= 0 or not len(rows):
+            return
+        self.heard_ns = max(self.heard_ns, here_ns)
+        ids = self._reported.of(batch.node, batch.flows, self._row)[rows["flow"]]
+        rate = rows["acked_bytes"] * (8.0 * _S / batch.interval_ns)
+        busy_ns = np.maximum(rows["busy_ns"], 1)
+        self.busy[ids] = busy = rows["busy_ns"] / batch.interval_ns
+        self.unread[ids] = unread = rows["receiver_limited_ns"] / busy_ns
+        self._held_up[ids] = held_up = unread + rows["buffer_limited_ns"] / busy_ns
+        limited = (busy >= _BUSY) & (held_up < _HELD_UP)
+        lately = limited & (here_ns - self._told_ns[ids] <= _FRESH_NS) & (self._settled_ns[ids] <= here_ns)
+        steady = np.where(lately, np.minimum(rate, self._before[ids]), 0.0)
+        self.best[ids, 0] = np.maximum(self.best[ids, 0], steady)
+        self._before[ids] = np.where(limited, rate, 0.0)
+        self.rate[ids], self.rtt_ns[ids] = rate, rows["rtt_ns"]
+        self._told_ns[ids] = here_ns
+        node = self._node_ids[batch.node]
+        self._node_told_ns[node] = max(int(self._node_told_ns[node]), here_ns)
+
+    def look(self, now_ns: int) -> None:
+        """Finds which flows are active, unknown and limited now."""
+        if now_ns >= self._turn_ns:
+            self._turn_ns = now_ns + _MEMORY_NS
+            self.best[:, 1] = self.best[:, 0]
+            self.best[:, 0] = 0.0
+        told_ns = self._inventory.told_ns
+        alive = np.array([now_ns - told_ns.get(node, 0) <= ALIVE_NS for node in self._nodes], np.bool_)
+        if not len(alive):
+            return
+        self._place_again(now_ns)
+        age_ns, is_heard = now_ns - self._told_ns, alive[self._node]
+        is_told = (age_ns <= _FRESH_NS) & (self._node_told_ns[self._node] - self._told_ns < _FRESH_NS // 4)
+        self.rate[~is_told & is_heard] = self._before[~is_told & is_heard] = 0.0
+        moved = self.rate > 0
+        self.is_active = is_told & moved
+        self.is_lost = moved & ~is_heard & (age_ns > _LOST_NS)
+        self.is_unknown = moved & ~self.is_lost & (~is_heard | (self._settled_ns > now_ns))
+        busy = (self.busy >= _BUSY) & (self._held_up < _HELD_UP)
+        self.is_limited = self.is_active & ~self.is_unknown & busy
+
+    def reroute(self, node: str, now_ns: int) -> None:
+        """Finds the paths of a node's flows anew, as its ways have changed."""
+        for row in self._rows.get(node, ()):
+            before = int(self.path[row])
+            self._place(row)
+            if self.path[row] != before and before >= 0:
+                self._settled_ns[row] = now_ns + _SETTLE_NS
+
+    def relink(self, paths: list[int], elsewhere: list[int], now_ns: int) -> None:
+        """Takes the links of paths of which something new is known; `elsewhere` are those that took others before."""
+        for row in np.flatnonzero(np.isin(self.path[: len(self)], paths)).tolist():
+            self._place(row)
+            if self.path[row] in elsewhere:
+                self._settled_ns[row] = now_ns + _SETTLE_NS
+
+    def forget(self, node: str) -> None:
+        """Forgets the flows of a node that has left."""
+        for row in self._rows.get(node, ()):
+            self.rate[row], self.best[row], self.path[row] = 0.0, 0.0, -1
+            self._told_ns[row] = 0
+
+    def row_of(self, flow: str) -> int:
+        """A flow's row; -1: nobody told of it."""
+        return self._ids.get(flow, -1)
+
+    def crossing(self, links: list[int]) -> NDArray[np.bool_]:
+        """Marks the flows whose paths have one of these links."""
+        return np.asarray(np.isin(self.links, links).any(axis=1))
+
+    def _row(self, flow: str) -> int:
+        row = self._ids.setdefault(flow, len(self.names))
+        if row == len(self.names):
+            self.names.append(flow)
+            if row == len(self.path):
+                widen(self, 2 * row)
+                self.path[row:], self.links[row:], self.source[row:] = -1, NONE, NONE
+            node = node_of(flow.partition(">")[0])
+            self._rows.setdefault(node, []).append(row)
+            self._node[row] = number = self._node_ids.setdefault(node, len(self._nodes))
+            if number == len(self._nodes):
+                self._nodes.append(node)
+            self._place(row)
+        return row
+
+    def _place_again(self, now_ns: int) -> None:
+        """Looks now and then for the paths of flows that were told before their ways, or before any delay."""
+        if now_ns < self._again_ns:
+            return
+        self._again_ns = now_ns + _AGAIN_NS
+        for row in np.flatnonzero((self.path < 0) & (now_ns - self._told_ns <= _AGAIN_NS)).tolist():
+            self._place(row)
+
+    def _place(self, row: int) -> None:
+        name = self._inventory.ways.path_of(self.names[row])
+        self.links[row], self.source[row], self.path[row] = NONE, NONE, -1
+        if not name:
+            return
+        place = self._inventory.paths.id_of(parse_path(name))
+        links = self._index.of(place)
+        self.path[row] = place
+        self.links[row, : len(links)] = links
+        self.source[row] = links[0] if links else NONE

@@ -1,0 +1,131 @@
+"""How far the delay of each path stands above its usual, in columns by the path's place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foliot.columns import grown
+from foliot_schemas import Witness
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foliot_detector.core.state.path_table import Delays, PathTable
+
+_S = 1_000_000_000
+SLOT_NS = _S // 4
+_EAGER, _REST = 240, 8
+"""While nobody watches, bases are learnt in all slots of the first minute, and then in one of so many: at an eighth of
+the cost."""
+_SLOTS = 4
+"""A window of one second, in which a path of the slow sweep has a probe, moves by a quarter of its length."""
+_MEMORY_NS = 600 * _S
+"""A path's base is the least delay of the last ten to twenty minutes. A queue that TCP fills is empty at times."""
+_MOST_BOUND_NS = 60 * _S
+"""A clock that promises less promises nothing; two of these fit into a sum."""
+_NEVER = np.int64(1 << 62)
+_CALM_SHARE = 20
+"""The percentile of all paths that shows how much delays vary where there is no queue. Fewer than four in five paths
+have one at once."""
+
+
+class PathQueues:
+    """Bases of all paths; and while somebody watches, what their delays exceed it by in the last second.
+
+    A row counts if the clocks of both ends are synchronised.
+    """
+
+    def __init__(self, table: PathTable) -> None:
+        self._table = table
+        self._least = np.full((0, 2), _NEVER)
+        """The least delay since the memory was last turned, and that of the memory before."""
+        self._sum = np.zeros((0, _SLOTS), np.float64)
+        """Per slot, the sum of the reports' least delays, in ns."""
+        self._count = np.zeros((0, _SLOTS), np.int32)
+        self._bounds = np.full(0, -1, np.int64)
+        """Per node of the table, the bound of its clock; -1: it is not synchronised."""
+        self._slot = self._turns = 0
+        self._turn_ns = 0
+        self._is_watched = False
+
+    def bound(self, node: int, bound_ns: int) -> None:
+        """Takes the bound of a node's clock; `node` is its place in the table, below 0: it has none."""
+        if node >= 0:
+            if node >= len(self._bounds):
+                self._bounds = grown(self._bounds, 2 * len(self._table.nodes), -1)
+            self._bounds[node] = bound_ns
+
+    def add(self, seen: Delays) -> None:
+        """Takes the receiving end's rows of a batch."""
+        self.bound(self._table.node_id(seen.node), seen.bound_ns)
+        is_learning = self._is_watched or self._turns < _EAGER or self._turns % _REST == 0
+        if seen.bound_ns < 0 or not is_learning:
+            return
+        rows = seen.rows
+        heard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
+        ids, least = seen.ids[heard], rows["least_ns"][heard]
+        self._make_room()
+        known = self._bounds[self._table.source_node[ids]] >= 0
+        if not known.all():
+            ids, least = ids[known], least[known]
+        self._least[ids, 0] = np.minimum(self._least[ids, 0], least)
+        if self._is_watched:
+            self._make_room_for_windows()
+            self._sum[ids, self._slot] += least
+            self._count[ids, self._slot] += 1
+
+    def turn(self, now_ns: int, *, is_watched: bool) -> None:
+        """Begins the next slot; to be called every `SLOT_NS`. While nobody watches, only bases are kept."""
+        self._turns += 1
+        if is_watched or self._is_watched:
+            self._slot = (self._slot + 1) % _SLOTS
+            self._sum[:, self._slot] = 0.0
+            self._count[:, self._slot] = 0
+        if not is_watched and self._is_watched:
+            self._sum[:], self._count[:] = 0.0, 0
+        self._is_watched = is_watched
+        if now_ns >= self._turn_ns:
+            self._turn_ns = now_ns + _MEMORY_NS
+            self._least[:, 1] = self._least[:, 0]
+            self._least[:, 0] = _NEVER
+
+    def forget(self, ids: NDArray[np.intp] | list[int]) -> None:
+        """Forgets paths, as they lead elsewhere or a clock was set."""
+        self._make_room()
+        self._least[ids] = _NEVER
+        if len(self._sum):
+            self._make_room_for_windows()
+            self._sum[ids], self._count[ids] = 0.0, 0
+
+    def excess_ns(self, ids: NDArray[np.intp]) -> NDArray[np.float64]:
+        """What delays of the last second exceed the base by, mean of the reports' least; NaN: none was heard."""
+        self._make_room()
+        self._make_room_for_windows()
+        count = self._count[ids].sum(axis=1)
+        base = self._least[ids].min(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(count > 0, self._sum[ids].sum(axis=1) / count - base, np.nan)
+
+    def calm_ns(self) -> float:
+        """What most paths without a queue show now; 0: nothing was heard."""
+        excess = self.excess_ns(np.flatnonzero(self._count.any(axis=1)))
+        return float(np.percentile(excess, _CALM_SHARE)) if len(excess) else 0.0
+
+    def bound_ns(self, ids: NDArray[np.intp]) -> int:
+        """The greatest error of a delay by the clocks of these paths' ends."""
+        nodes = np.stack([self._table.source_node[ids], self._table.destination_node[ids]])
+        known: NDArray[Any] = self._bounds[nodes[:, (nodes < len(self._bounds)).all(axis=0)]]
+        return int(np.clip(known, 0, _MOST_BOUND_NS).sum(axis=0).max(initial=0))
+
+    def _make_room(self) -> None:
+        room = self._table.room
+        if len(self._least) < room:
+            self._least = grown(self._least, room, int(_NEVER))
+        if len(self._bounds) < len(self._table.nodes):
+            self._bounds = grown(self._bounds, 2 * len(self._table.nodes), -1)
+
+    def _make_room_for_windows(self) -> None:
+        """These take three times as much as the bases, so a fleet whose flows nobody tells of has none."""
+        self._sum, self._count = grown(self._sum, self._table.room), grown(self._count, self._table.room)

@@ -1,0 +1,1 @@
+"""Thresholds of the user's own on one-way delays."""

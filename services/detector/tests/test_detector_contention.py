@@ -1,0 +1,509 @@
+"""Contention: the place and the verdict, its lookalikes, and what makes no verdict."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from leaf_spine import MS, RAIL, START_NS, LeafSpine, nic
+
+from foliot_detector.core.state.ways import Ways
+from foliot_schemas import ClockState, Event, Node, NodePaths, Placement
+from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.names import Path
+
+SOLO_S, TOGETHER_S, AFTER_S = 3.0, 6.0, 4.0
+
+
+def verdicts(events):
+    """State and place of each."""
+    return [(event.state, event.who) for event in events]
+
+
+@pytest.fixture
+def fabric():
+    """Two leaves of two hosts, two spines; it has been idle for two seconds."""
+    fabric = LeafSpine()
+    fabric.run(2)
+    return fabric
+
+
+def collide(fabric, pairs=((0, 2), (1, 3)), spine=0, **what):
+    """Each pair's flow alone first, and then all of them by one spine."""
+    for source, destination in pairs:
+        fabric.send_by(source, destination, spine)
+        alone = fabric.begin(source, destination, **what)
+        fabric.run(SOLO_S)
+        fabric.end(alone)
+        fabric.run(1)
+    assert fabric.take() == [], "a flow that fills its own link is no trouble"
+    return [fabric.begin(source, destination, **what) for source, destination in pairs]
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_flows_on_one_spine_are_contention_of_the_fabric(fabric):
+    """Named are all links that the same paths cross, with the flows and figures; and it is over once one has gone."""
+    flows = collide(fabric)
+    begun_ns = fabric.now_ns
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert (event.kind, event.state, event.who) == ("contention", "fabric-contention", fabric.up(0, 0))
+    assert event.related == {
+        "links": (fabric.up(0, 0), fabric.down(0, 1)), "flows": tuple(sorted(flow.name for flow in flows))
+    }  # fmt: skip
+    assert begun_ns <= event.since_ns < event.at_ns < begun_ns + 5_000 * MS
+    known = event.evidence
+    assert 1_000 < known["queue_us"] < 10_000
+    assert 0.2 < known["slowest_share"] < 0.7
+    assert known["slowest_mbps"] == pytest.approx(known["slowest_share"] * known["usual_mbps"], rel=0.01)
+    assert known["carried_mbps"] == pytest.approx(94, rel=0.1)
+    assert known["capacity_mbps"] == pytest.approx(94, rel=0.1)
+    assert known["flows"] == 2
+    assert (event.id, event.fault) == (f"{event.fault}/fabric-contention", f"{event.who}/contention-{event.since_ns}")
+
+    fabric.end(flows[0])
+    fabric.run(AFTER_S)
+    (relief,) = fabric.take()
+    assert (relief.state, relief.who, relief.cause, relief.fault) == ("clear", event.who, event.id, event.fault)
+    assert relief.related == event.related
+
+
+def test_flows_that_were_never_alone_are_held_against_what_the_link_carries():
+    """Nobody knows better, so the verdict is less sure."""
+    fabric = LeafSpine()
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 1)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 1))]
+    assert event.confidence < 1
+
+
+def test_after_a_long_rest_bases_are_still_known(monkeypatch):
+    """They are learnt now and then while nobody tells of flows."""
+    monkeypatch.setattr("foliot_detector.core.detectors.contention.path_queues._EAGER", 0)
+    fabric = LeafSpine()
+    fabric.run(12)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
+def test_where_there_are_more_leaves_one_link_is_named():
+    """Paths to a third leaf tell the way up from the way down."""
+    fabric = LeafSpine(leaves=3)
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 4)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert event.related["links"] == (fabric.up(0, 0),)
+    fabric.end()
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", fabric.up(0, 0))]
+    for source, destination in ((0, 4), (2, 5)):
+        fabric.send_by(source, destination, 1)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert (event.who, event.related["links"]) == (fabric.down(1, 2), (fabric.down(1, 2),))
+
+
+def test_a_chain_of_flows_has_two_places():
+    """The flow in the middle shares one link with the first and another with the last."""
+    fabric = LeafSpine(leaves=3, hosts=2)
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 4), (3, 5)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    said = {event.who: event.related["flows"] for event in fabric.take()}
+    first, middle, last = (flow.name for flow in fabric.flows)
+    assert said == {fabric.up(0, 0): tuple(sorted((first, middle))), fabric.down(0, 2): tuple(sorted((middle, last)))}
+
+
+def test_flows_of_one_nic_are_its_own_doing(fabric):
+    """By whichever spines they go."""
+    collide(fabric, [(0, 2), (0, 3)])
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("own-nic", nic(0))]
+    assert event.related["links"] == (f"{nic(0)}/out",)
+    fabric.end()
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", nic(0))]
+
+
+@pytest.mark.parametrize("spines", [(0, 1), (0, 0)], ids=["by two ways", "by one way"])
+def test_flows_to_one_nic_are_an_incast(fabric, spines):
+    """On one way they queue before the last link, which takes no more either."""
+    for (source, destination), spine in zip(((0, 2), (1, 2)), spines, strict=True):
+        fabric.send_by(source, destination, spine)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("incast", nic(2))]
+
+
+def test_flows_to_a_nic_that_takes_more_contend_for_the_narrow_link_before_it():
+    """They would gain by another way."""
+    fabric = LeafSpine(up_mbps=40.0)
+    fabric.run(2)
+    for source, destination in ((3, 2), (0, 2)):
+        alone = fabric.begin(source, destination)
+        fabric.run(SOLO_S)
+        fabric.end(alone)
+    for source in (0, 1):
+        fabric.send_by(source, 2, 0)
+        fabric.begin(source, 2)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_receiver_that_reads_slowly_is_the_flows_own_trouble(fabric, before):
+    """Whether or not it ever read faster, as the kernel says what it waits for."""
+    flow = fabric.begin(0, 2)
+    if before:
+        fabric.run(SOLO_S)
+    flow.reads = 20.0
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("slow-receiver", flow.name)]
+    flow.reads = None
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", flow.name)]
+
+
+@pytest.mark.parametrize("place", ["10.1.0.0", f"{nic(0)}/out", f"{nic(2)}/in"])
+def test_a_link_that_carries_less_than_it_did_has_a_reduced_rate(fabric, place):
+    """With one flow on it, which is short as if another were there."""
+    fabric.send_by(0, 2, 0)
+    fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    fabric.mbps[place] = 40.0
+    fabric.run(TOGETHER_S)
+    who = place.partition("/")[0]
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("reduced-rate", who)]
+    assert event.evidence["carried_mbps"] < 0.5 * event.evidence["capacity_mbps"]
+    fabric.mbps[place] = 100.0
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", who)]
+
+
+# -- lookalikes ---------------------------------------------------------------------------------------------------------
+
+
+def test_flows_by_different_spines_are_no_trouble(fabric):
+    """Each fills its own way."""
+    for number, (source, destination) in enumerate(((0, 2), (1, 3))):
+        fabric.send_by(source, destination, number)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+@pytest.mark.parametrize("mbps", [5.0, 20.0, 45.0])
+def test_applications_that_send_less_than_the_link_carries_are_no_trouble(fabric, mbps):
+    """They share a link that has room for both."""
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination, wants=mbps)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+@pytest.mark.parametrize("what", [{"wants": 3.0}, {"buffers": 3.0}])
+def test_a_small_flow_beside_one_that_fills_the_link_is_no_trouble(fabric, what):
+    """It waits in the queue, and so always has data on its way; but it gets all that it wants."""
+    flow = fabric.begin(0, 2)
+    fabric.send_by(0, 2, 0)
+    fabric.run(SOLO_S)
+    fabric.send_by(1, 3, 0)
+    small = fabric.begin(1, 3, **what)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+    assert flow.rate > 10 * small.rate
+
+
+def test_where_every_way_is_full_nothing_is_said():
+    """Three flows on two uplinks: whichever moves, two share one."""
+    fabric = LeafSpine(hosts=3)
+    fabric.run(2)
+    for source, spine in ((0, 0), (1, 0), (2, 1)):
+        fabric.send_by(source, source + 3, spine)
+        fabric.begin(source, source + 3)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_where_a_third_way_is_free_it_is_contention_again():
+    """The same flows, and another spine."""
+    fabric = LeafSpine(hosts=3, spines=3, entropies=6)
+    fabric.run(2)
+    for source, spine in ((0, 0), (1, 0), (2, 1)):
+        fabric.send_by(source, source + 3, spine)
+        fabric.begin(source, source + 3)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 0))]
+    assert len(event.related["flows"]) == 2
+
+
+def test_a_port_that_others_fill_has_no_reduced_rate(fabric):
+    """Its counters show as much as before, of which the flow has a part."""
+    fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    fabric.foreign[f"{nic(0)}/out"] = 50.0
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_delays_that_vary_everywhere_are_no_queue():
+    """As where every host is busy: a flow that loses its processor is not short of the network."""
+    fabric = LeafSpine(noise_us=400.0, queue_us=0.0)
+    fabric.run(2)
+    flow = fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    flow.wants = 20.0
+    flow.told = {"busy_ns": 500 * MS}
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+# -- what makes no verdict ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("silent", [{"all"}, {"10.1.0.0"}], ids=["none", "the spine does not"])
+def test_where_routers_do_not_answer_nothing_is_named(silent):
+    """A queue behind a router that is silent looks like one at the link before it."""
+    fabric = LeafSpine(silent=silent)
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+@pytest.mark.parametrize("host", [0, 3], ids=["a sender", "a receiver"])
+def test_clocks_that_are_not_synchronised_make_no_verdict(host):
+    """Delays to and from the node mean nothing; the other flow alone is short of nothing that is known."""
+    fabric = LeafSpine()
+    fabric.bound_ns = dict.fromkeys(range(4), -1) | {host ^ 1: 500}
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_clocks_that_promise_nothing_make_no_verdict():
+    """Their bounds are the largest that there are."""
+    fabric = LeafSpine(bound_ns=FAR_NS)
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_clock_that_was_disrupted_makes_no_verdict_until_its_paths_are_known_anew(fabric):
+    """Its delays leap, and a base from before says nothing."""
+
+    def state(status, window):
+        return ClockState(
+            clock="node2", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
+            as_of_ns=window, void_after_ns=window, status=status, window=window,
+        )  # fmt: skip
+
+    fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    fabric.flows[0].told = {"acked_bytes": 1_000_000}
+    fabric.flows[0].rate = 16e6
+    fabric.tell(state("disrupted", 1))
+    fabric.lies_us[2] = 50_000.0
+    fabric.run(2)
+    fabric.tell(state("synchronised", 2))
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_node_that_is_not_heard_makes_no_verdict_and_ends_none(fabric):
+    """Neither its flows nor the delays to it are known; what was said stands until they are."""
+    flows = collide(fabric)
+    fabric.off_bus.add(1)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+    fabric.off_bus.clear()
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.off_bus.add(1)
+    fabric.run(5)
+    assert fabric.take() == []
+    fabric.end(flows[1])
+    fabric.off_bus.clear()
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", event.who)]
+
+
+def test_a_link_that_a_flow_of_a_node_may_cross_that_is_not_heard_has_no_reduced_rate(fabric):
+    """The node's probe died, and its traffic goes on: the link carries as much as ever."""
+    collide(fabric)
+    fabric.run(0.5)
+    fabric.off_bus.add(1)
+    fabric.run(20)
+    assert fabric.take() == []
+
+
+def test_what_has_just_changed_its_way_is_left_alone(fabric):
+    """Traffic that moves about meets the other for less than a second at a time."""
+    collide(fabric)
+    for _ in range(8):
+        fabric.send_by(0, 2, 1)
+        fabric.run(0.9)
+        fabric.send_by(0, 2, 0)
+        fabric.run(0.6)
+    assert fabric.take() == []
+
+
+def test_a_move_ends_it(fabric):
+    """The other spine has room."""
+    flows = collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.send_by(1, 3, 1)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("clear", event.who)]
+    assert all(flow.rate > 85e6 for flow in flows)
+
+
+def test_a_rail_that_is_away_takes_its_backups(fabric):
+    """The way that counts is the one that traffic takes."""
+    collide(fabric)
+    spare = next(entropy for entropy in range(4) if fabric.spine_of[Path(nic(1), nic(3), entropy)] == 1)
+    backup = Placement(peer="node3", rail=RAIL, via=RAIL, entropy=spare)
+    ways = Ways()
+    paths = NodePaths(node="node1", lease_revision=1, placements=fabric.node_paths(1).placements, backups=(backup,))
+    ways.take(paths, 1)
+    name = f"{nic(1)}>{nic(3)}"
+    assert ways.path_of(name) == f"{name}#{fabric.ways[1, 3]}"
+    assert ways.changed_ns == {}
+    ways.take(msgspec.structs.replace(paths, away=(RAIL,)), 2)
+    assert ways.path_of(name) == f"{name}#{spare}"
+    assert ways.changed_ns == {"node1": 2}
+    ways.take(NodePaths(node="node1", lease_revision=0), 3)
+    assert ways.path_of(name) == ""
+
+
+# -- lies ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_receiver_that_tells_of_late_probes_makes_no_event(fabric):
+    """Its word alone says nothing of flows whose senders see quick round trips."""
+    for source in (0, 1):
+        fabric.send_by(source, 2, source)
+        fabric.begin(source, 2, wants=40.0).told = {"busy_ns": 500 * MS}
+    fabric.run(SOLO_S)
+    fabric.lies_us[2] = 8_000.0
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_sender_that_tells_of_slow_flows_makes_no_event(fabric):
+    """No receiver sees a queue."""
+    fabric.send_by(0, 2, 0)
+    flow = fabric.begin(0, 2, wants=60.0)
+    flow.told = {"busy_ns": 500 * MS}
+    fabric.send_by(1, 3, 0)
+    fabric.begin(1, 3, wants=30.0)
+    fabric.run(SOLO_S)
+    flow.told |= {"acked_bytes": 500_000, "rtt_ns": 50 * MS}
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_flow_that_is_told_to_share_a_full_link_must_leave_the_other_less():
+    """A sender speaks of a flow on a link that another fills: together they would carry more than the link can."""
+    fabric = LeafSpine(up_mbps=60.0)
+    fabric.run(2)
+    fabric.send_by(0, 2, 0)
+    fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    fabric.send_by(1, 3, 0)
+    fabric.begin(1, 3, wants=0.1).told = {"acked_bytes": 2_500_000, "busy_ns": 500 * MS}
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+# -- later --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_an_earlier_run_said_is_ended_by_the_next(fabric):
+    """Not while the flows are still short, though this one has seen no better delay or rate."""
+    flows = collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.start_detector()
+    fabric.detector.resume(event)
+    fabric.run(20)
+    assert fabric.take() == []
+    fabric.end(flows[1])
+    fabric.run(AFTER_S)
+    (relief,) = fabric.take()
+    assert (relief.state, relief.who, relief.cause, relief.fault) == ("clear", event.who, event.id, event.fault)
+
+
+def test_what_was_over_is_not_taken_up(fabric):
+    """Nor another kind of event."""
+    clear = Event(id="f/clear", kind="contention", who="10.1.0.0", state="clear", at_ns=1, since_ns=1)
+    fabric.detector.resume(clear)
+    fabric.detector.resume(msgspec.structs.replace(clear, kind="path", state="silent"))
+    fabric.run(15)
+    assert fabric.take() == []
+
+
+def test_a_node_that_leaves_ends_what_its_flows_did(fabric):
+    """Its record is gone from the inventory."""
+    flows = collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.off_bus.add(1)
+    fabric.end(flows[1])
+    fabric.tell(Node(name="node1", nics=()))
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", event.who)]
+
+
+def test_the_same_words_make_the_same_events():
+    """The ids too."""
+
+    def said():
+        fabric = LeafSpine(seed=5)
+        fabric.run(2)
+        collide(fabric)
+        fabric.run(TOGETHER_S)
+        return fabric.take()
+
+    first = said()
+    assert first == said()
+    assert len(first) == 1
+    assert first[0].since_ns > START_NS
+
+
+def test_all_detectors_together_say_the_same(fabric):
+    """A full queue is no silence and no loss."""
+    fabric = LeafSpine(only=False)
+    fabric.run(2)
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.send_by(source, destination, 0)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.events) == [("fabric-contention", fabric.up(0, 0))]
