@@ -65,7 +65,7 @@ def improvement(
     search.take_back_idle_moves()
     chosen = search.chosen
     after = shares(flows, capacity_bps, chosen)
-    if not _gains(before, after):
+    if not gains(before, after):
         return Improvement(present.copy(), np.zeros(0, np.intp), before, before)
     chosen, after = _without_idle(flows, capacity_bps, present, chosen, after)
     moved = np.flatnonzero(chosen != present)
@@ -80,7 +80,8 @@ def shares(flows: Flows, capacity_bps: NDArray[np.float64], chosen: NDArray[np.i
     return found
 
 
-def _gains(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+def gains(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether so much more for the slowest flow, or for all of them, is worth moves, and neither gets less."""
     if not len(before):
         return False
     slowest, mean = float(after.min() - before.min()), float(after.mean() - before.mean())
