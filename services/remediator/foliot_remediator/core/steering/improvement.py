@@ -49,7 +49,11 @@ class Improvement:
 
 
 def improvement(
-    flows: Flows, capacity_bps: NDArray[np.float64], present: NDArray[np.intp], rng: np.random.Generator
+    flows: Flows,
+    capacity_bps: NDArray[np.float64],
+    present: NDArray[np.intp],
+    rng: np.random.Generator,
+    steps: int = STEPS,
 ) -> Improvement:
     """The moves that are worth it; none, if nothing better was found.
 
@@ -58,10 +62,11 @@ def improvement(
         capacity_bps: of each link, shape (links,), less what flows that may not be moved use.
         present: the way of each flow, shape (flows,).
         rng: draws between ways that are alike.
+        steps: how long to search at most, see `STEPS`.
     """
     before = shares(flows, capacity_bps, present)
     search = Assignment(flows, capacity_bps * (1 + _TOLERATED), present, rng)
-    search.improve(STEPS)
+    search.improve(steps)
     search.take_back_idle_moves()
     chosen = search.chosen
     after = shares(flows, capacity_bps, chosen)

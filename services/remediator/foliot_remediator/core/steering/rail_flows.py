@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _MORE = 1.25
 """A flow that had so many times of what it has now is known to want that much."""
 _LEAST_BPS = 1.0
+_STEPS = 300
+"""Steps of the search. One link's flows find their ways in some tens. The remediator does nothing else meanwhile, and
+where no move helps, all steps are taken: some 100 ms for a rail of a thousand NICs."""
 
 
 class Carried(NamedTuple):
@@ -96,7 +99,7 @@ class RailFlows:
 
         Where there may be fewer, the first ones alone must be worth it.
         """
-        found = improvement(self._flows, self._capacity_bps, self._present, rng)
+        found = improvement(self._flows, self._capacity_bps, self._present, rng, _STEPS)
         wanted = len(found.moved)
         if not wanted or not most:
             return [], wanted

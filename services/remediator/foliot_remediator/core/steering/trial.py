@@ -56,16 +56,19 @@ class Trial:
 
     Parameters:
         event: the event for which they were made.
+        rail: the rail that carries what was moved.
         moves: the moves, and what the home of each was when somebody had chosen it; None: the default.
     """
 
-    def __init__(self, event: Event, moves: Iterable[tuple[Move, Placement | None]]) -> None:
-        self.event = event
+    def __init__(self, event: Event, rail: str, moves: Iterable[tuple[Move, Placement | None]]) -> None:
+        self.event, self.rail = event, rail
         self.moves = {move.destination: (move, home) for move, home in moves}
         self._open = set(self.moves)
         """Moves that are not answered yet."""
         self._answered_ns = 0
         self._measured: dict[Destination, _Measured] = {}
+        self._taken_ns: dict[str, int] = {}
+        """The end of the last word of each flow that was taken."""
 
     @property
     def is_answered(self) -> bool:
@@ -76,6 +79,10 @@ class Trial:
     def due_ns(self) -> int:
         """When it can be judged, once it is answered."""
         return self._answered_ns + _LAST_NS + _WORD_NS
+
+    def is_settled(self, now_ns: int) -> bool:
+        """Whether flows have found by now what they get."""
+        return self.is_answered and now_ns - self._answered_ns >= _FIRST_NS
 
     def concerns(self, node: str) -> bool:
         """Whether a node sends or receives anything of it."""
@@ -92,14 +99,17 @@ class Trial:
         self.moves.pop(destination, None)
         self._open.discard(destination)
 
-    def take(self, histories: Iterable[FlowHistory]) -> None:
-        """Takes what senders have just said of their flows."""
+    def take(self, told: Iterable[tuple[str, FlowHistory | None]]) -> None:
+        """Takes the last word of flows, by name; None: the fleet has no such flow."""
         if not self.is_answered:
             return
         begin_ns, end_ns = self._answered_ns + _FIRST_NS, self._answered_ns + _LAST_NS
-        for history in histories:
+        for flow, history in told:
+            if history is None or history.last.until_ns <= self._taken_ns.get(flow, 0):
+                continue
             word, destination = history.last, history.destination
             if begin_ns <= word.from_ns < end_ns and self._watches(destination):
+                self._taken_ns[flow] = word.until_ns
                 measured = self._measured.get(destination)
                 if measured is None:
                     measured = self._measured[destination] = _Measured(word.from_ns, word.until_ns)

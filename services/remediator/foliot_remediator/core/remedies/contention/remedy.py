@@ -52,6 +52,8 @@ _SOON_NS = 250_000_000
 _AGAIN_NS, _LONGEST_REST_NS = 5_000_000_000, 60_000_000_000
 """First and longest wait until a link for which nothing could be done is looked at again. Each look at a rail of a
 thousand NICs takes some tenths of a second."""
+_GAP_NS = 500_000_000
+"""Least time between two plans. Whoever makes events up must not keep failover waiting for more than a fifth of it."""
 _INTERVAL_NS = 60_000_000_000
 """No flow is moved more often than once in this time, but to be taken back."""
 
@@ -88,8 +90,9 @@ class Contention:
         """When the last contention of a thing was over, by whoever said so."""
         self._seen = RecentIds(_SEEN)
         self._looks = DueQueue()
-        self._trials: dict[str, Trial] = {}
-        """By rail: what was moved there last, until its gain is known."""
+        self._trials: list[Trial] = []
+        """What was moved, until its gain is known."""
+        self._planned_ns = 0
         self._moved_ns: dict[Destination, int] = {}
         """When flows were last moved, within the interval."""
 
@@ -106,10 +109,10 @@ class Contention:
         match seen:
             case Event() if seen.kind == CONTENTION.name and self._seen.add(seen.id):
                 self._take_event(seen, now_ns)
-            case FlowBatch() if self._trials:
-                for trial in self._trials.values():
+            case FlowBatch():
+                for trial in self._trials:
                     if trial.concerns(seen.node):
-                        trial.take(filter(None, map(self._view.flows.get, seen.flows)))
+                        trial.take((flow, self._view.flows.get(flow)) for flow in seen.flows)
         return []
 
     def tick(self, overdue: Collection[Sent], now_ns: int) -> list[Decision]:
@@ -118,9 +121,8 @@ class Contention:
         for sent in overdue:
             made += self._view.fail(sent, "no answer", now_ns)
             self._take_back(sent)
-        for rail, trial in [*self._trials.items()]:
-            if trial.is_answered and trial.due_ns <= now_ns:
-                made += self._judge(rail, trial, now_ns)
+        for trial in [each for each in self._trials if each.is_answered and each.due_ns <= now_ns]:
+            made += self._judge(trial, now_ns)
         for who in self._looks.take(now_ns):
             if who in self._incidents:
                 made += self._look(who, now_ns)
@@ -132,7 +134,7 @@ class Contention:
             made = self._view.take_back(sent, outcome, now_ns)
             self._take_back(sent)
             return made
-        for trial in self._trials.values():
+        for trial in self._trials:
             if moved := trial.moves.keys() & {*_moved_by(sent)}:
                 trial.answer(moved, now_ns)
         return []
@@ -151,7 +153,7 @@ class Contention:
         """Forgets when traffic of a node was moved, and what was to come of it."""
         for destination in [each for each in self._moved_ns if node in (each.node, each.peer)]:
             del self._moved_ns[destination]
-        self._trials = {rail: trial for rail, trial in self._trials.items() if not trial.concerns(node)}
+        self._trials = [trial for trial in self._trials if not trial.concerns(node)]
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -171,7 +173,8 @@ class Contention:
         if is_over or is_older or now_ns - event.at_ns > _LONGEST_NS:
             return
         if known is not None:
-            known.event = event
+            known.event, known.looks = event, 0
+            self._looks.put(who, now_ns)
             return
         while len(self._incidents) >= _SEEN:
             del self._incidents[next(iter(self._incidents))]
@@ -211,11 +214,15 @@ class Contention:
     # -- moves --------------------------------------------------------------------------------------------------------
 
     def _improve(self, incident: _Incident, rail: str, now_ns: int) -> list[Decision]:
-        """Plans for a rail, unless it is not yet known what came of the last plan for it."""
+        """Plans for a rail, unless flows have yet to find what they get after the last moves there."""
         event = incident.event
-        if rail in self._trials:
-            self._looks.put(event.who, now_ns + _GRACE_NS)
+        if any(trial.event.who == event.who for trial in self._trials):
+            return []  # it is looked at again once that is judged
+        settling = any(trial.rail == rail and not trial.is_settled(now_ns) for trial in self._trials)
+        if settling or 0 <= now_ns - self._planned_ns < _GAP_NS:
+            self._looks.put(event.who, now_ns + _SOON_NS)
             return []
+        self._planned_ns = now_ns
         self._moved_ns = {each: ns for each, ns in self._moved_ns.items() if now_ns - ns < _INTERVAL_NS}
         traffic = RailTraffic(self._view, rail, links_named_by(event), self._moved_ns.keys(), now_ns)
         most = self.budget.allowed(len(traffic.carried), now_ns) if self._policy == "act" else len(traffic.carried)
@@ -244,7 +251,7 @@ class Contention:
             {node: Reroute(placements=tuple(ways)) for node, ways in orders.items()},
         )
         if self._policy != "act":
-            del self._incidents[event.who]  # what has been advised stays advised
+            self._incidents.pop(event.who, None)  # what has been advised stays advised
             return made
         cause, done = Cause(event.id, event.fault, NAME), []
         for destination, way in _commanded(made):
@@ -254,46 +261,47 @@ class Contention:
                 self._moved_ns[destination] = now_ns
         if done:
             incident.moved, incident.looks = True, 0
-            self._trials[rail] = Trial(
-                event, [(move, homes[move.destination]) for move in moves if move.destination in done]
-            )
+            tried = [(move, homes[move.destination]) for move in moves if move.destination in done]
+            self._trials.append(Trial(event, rail, tried))
         return made
 
     def _take_back(self, sent: Sent) -> None:
-        """Makes the homes of what a node did not do what they were before."""
-        for rail, trial in [*self._trials.items()]:
-            for destination in trial.moves.keys() & {*_moved_by(sent)}:
-                self._home(trial, destination, sent.cause)
-            if not trial.moves:
-                del self._trials[rail]
+        """Makes the homes of what a node did not do what they were before.
 
-    def _home(self, trial: Trial, destination: Destination, cause: Cause) -> bool:
+        Where that cannot be, the lease is lost, and the homes with it; or its traffic goes to the new home after all.
+        """
+        for trial in [*self._trials]:
+            for destination in trial.moves.keys() & {*_moved_by(sent)}:
+                self._home(trial, destination)
+                trial.drop(destination)
+            if not trial.moves:
+                self._trials.remove(trial)
+                if trial.event.who in self._incidents:
+                    self._looks.put(trial.event.who, sent.command.deadline_ns + _AGAIN_NS)
+
+    def _home(self, trial: Trial, destination: Destination) -> bool:
         """Makes a home what it was before; False: not now."""
         move, home = trial.moves[destination]
-        if self._homes.of(destination) == move.way and not self._view.assign_home(destination, home, cause):
-            return False
-        trial.drop(destination)
-        return True
+        cause = Cause(trial.event.id, trial.event.fault, NAME)
+        return self._homes.of(destination) != move.way or self._view.assign_home(destination, home, cause)
 
-    def _judge(self, rail: str, trial: Trial, now_ns: int) -> list[Decision]:
+    def _judge(self, trial: Trial, now_ns: int) -> list[Decision]:
         """Takes back what has gained nothing. What failover has moved since is failover's."""
-        incident = self._incidents.get(trial.event.who)
         made: list[Decision] = []
         event = trial.event
-        for destination, evidence in trial.without_gain().items() if self._decider.lease else ():
-            if self._is_moved(destination):
+        failed = trial.without_gain() if self._decider.lease else {}
+        for destination, evidence in failed.items():
+            if self._is_moved(destination) or not self._home(trial, destination):
                 continue
-            if not self._home(trial, destination, Cause(event.id, event.fault, NAME)):
-                return made  # there is no room: the next tick takes the rest back
             self._moved_ns[destination] = now_ns
             flow = f"{nic_name(destination.node, destination.rail)}>{nic_name(destination.peer, destination.rail)}"
             request = self._request(event, flow, now_ns)
             made += self._decider.refuse(request, Objection(guard="no-gain", evidence=evidence))
-        del self._trials[rail]
-        if made:
-            self._incidents.pop(trial.event.who, None)  # what was known of it was wrong
-        elif incident is not None:
-            self._looks.put(trial.event.who, now_ns + _AGAIN_NS)
+        self._trials.remove(trial)
+        if failed:
+            self._incidents.pop(event.who, None)  # what was known of it was wrong
+        elif event.who in self._incidents:
+            self._looks.put(event.who, now_ns + _AGAIN_NS)
         return made
 
     def _is_moved(self, destination: Destination) -> bool:
