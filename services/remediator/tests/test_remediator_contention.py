@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 from contention_world import LINE, SPINES, ContentionWorld, flow, to_leaf, to_spine
 from remediator_world import SECOND, World, make_node
@@ -138,6 +139,31 @@ def test_two_contended_links_of_a_rail_are_seen_to_one_after_the_other():
     assert {node for node, _ in moves(world.run(3.0))} <= {"node2", "node3"}
     assert megabits(world) == [100, 100, 100, 100]
     assert world.run(12.0) == []
+    assert world.refusals == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wherever_flows_begin_nobody_has_less_afterwards(seed):
+    """As many flows as spines, at random: one event is enough for any of their links, and each flow moves once."""
+    chance = np.random.default_rng(seed)
+    world = world_of((), nodes=2 * SPINES)
+    names = [flow(node, SPINES + peer) for node, peer in enumerate(chance.permutation(SPINES).tolist())]
+    for name in names:
+        home = world.way_of(name)
+        way = msgspec.structs.replace(home, entropy=int(chance.integers(2)))
+        world.core.assign_home(Destination(name.partition(".")[0], home.peer, "rail0"), way, CHOSEN)
+    world.run(3.0)
+    world.flows = dict.fromkeys(names, LINE)
+    world.run(2.0)
+    before = len(world.commands)
+    for spine in (0, 1):
+        sharing = [name for name in names if world.way_of(name).entropy == spine]
+        if len(sharing) > 1:
+            world.contend(to_spine(0, spine), sharing)
+            world.run(22.0)
+    moved = [*moves(world.commands[before:])]
+    assert megabits(world) == [100] * SPINES
+    assert len(moved) == len(world.commands) - before <= 3
     assert world.refusals == []
 
 
