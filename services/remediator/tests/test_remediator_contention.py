@@ -251,11 +251,12 @@ def test_a_flow_is_moved_once_in_its_interval():
     assert megabits(world) == [100, 100, 100]
 
 
-def test_what_an_administrator_placed_stays():
+@pytest.mark.parametrize(("placed", "other"), [(0, 1), (1, 0)])
+def test_what_an_administrator_placed_stays(placed, other):
     """The other flow moves."""
-    rule = PlacementRule(node="node0", peer="node4", rail="rail0", via="rail0", entropy=0)
+    rule = PlacementRule(node=f"node{placed}", peer=f"node{placed + 4}", rail="rail0", via="rail0", entropy=0)
     world = world_of(placements=(rule,))
-    assert [*moves(world.contend())] == [("node1", "node5")]
+    assert [*moves(world.contend())] == [(f"node{other}", f"node{other + 4}")]
 
 
 def test_a_way_that_nobody_hears_is_not_taken():
@@ -325,8 +326,46 @@ def test_words_that_come_a_moment_after_the_event_are_no_refusal():
     world.run(3.0)
     world.contend()
     world.muted = set()
-    assert len(moves(world.run(1.5))) == 1
+    assert len(moves(world.run(3.0))) == 1
     assert world.refusals == []
+
+
+def test_nothing_moves_before_everybody_was_heard():
+    """Of a way that seems free, the one who fills it may not have spoken yet; by then it is known."""
+    world = world_of((*TWO, flow(2, 6), flow(3, 7)))
+    for spine in (2, 3):
+        world.silent |= {f"node{node}.rail0>node{node + 4}.rail0#{spine}" for node in range(4)}
+    way = Placement(peer="node6", rail="rail0", via="rail0", entropy=1)
+    world.core.assign_home(Destination("node2", "node6", "rail0"), way, CHOSEN)
+    world.core.assign_home(Destination("node3", "node7", "rail0"), msgspec.structs.replace(way, peer="node7"), CHOSEN)
+    world.run(4.0)
+    before = len(world.commands)
+    world.muted = {*world.names}
+    world.run(12.0)
+    world.contend(flows=TWO)
+    world.muted = {"node2", "node3"}
+    world.run(1.0)
+    world.muted = set()
+    world.run(10.0)
+    assert len(world.commands) == before
+    assert world.guards() == ["no-alternative"]
+
+
+def test_traffic_over_unknown_links_is_a_doubt(monkeypatch):
+    """It may fill any way that seems free."""
+    routers = ContentionWorld.routers
+    monkeypatch.setattr(
+        ContentionWorld, "routers", lambda self, path: [] if path.startswith("node3.") else routers(self, path)
+    )
+    world = world_of((*TWO, flow(3, 7)))
+    world.contend(flows=TWO)
+    world.run(5.0)
+    assert (world.commands, world.guards()) == ([], ["unknown-links"])
+    assert world.refusals[0].evidence["mbps_unmapped"] > 0
+    little = world_of()
+    little.flows[flow(3, 7)] = LINE / 20
+    little.run(3.0)
+    assert len(moves(little.contend(flows=TWO))) == 1
 
 
 @pytest.mark.parametrize("links", [(), ("node0.rail0/out",)])
@@ -440,8 +479,9 @@ def test_failover_wins_during_a_move():
     world.run(0.2)
     (left,) = world.path_event(path, "silent")
     assert left.node == command.node
+    crowd_others(world)
     assert world.run(8.0) == []
-    assert "no-gain" not in world.guards()
+    assert world.guards() == []
     world.silent.discard(path)
     world.word(path, "speaks again")
     world.path_event(path, "speaking")
@@ -449,8 +489,27 @@ def test_failover_wins_during_a_move():
     assert world.core.homes.of(Destination(command.node, way.peer, "rail0")) == way
 
 
-def test_what_failover_has_moved_is_not_moved():
-    """Away by its rail, or from its path."""
+@pytest.mark.parametrize(("lost", "other"), [(0, 1), (1, 0)])
+def test_what_failover_has_moved_stays_where_it_is(lost, other):
+    """A path was lost, and its traffic meets another flow on the way around: that one moves."""
+    world = world_of(())
+    for node in (0, 1):
+        world.silent |= {f"node{node}.rail0>node{node + 4}.rail0#{spine}" for spine in (2, 3)}
+    way = Placement(peer=f"node{other + 4}", rail="rail0", via="rail0", entropy=1)
+    world.core.assign_home(Destination(f"node{other}", way.peer, "rail0"), way, CHOSEN)
+    world.flows = dict.fromkeys(TWO, LINE)
+    path = f"node{lost}.rail0>node{lost + 4}.rail0#0"
+    world.silent.add(path)
+    world.run(3.0)
+    world.path_event(path, "silent")
+    world.silent = {path}
+    world.run(3.0)
+    assert megabits(world) == [50, 50]
+    assert [*moves(world.contend(to_spine(0, 1)))] == [(f"node{other}", f"node{other + 4}")]
+
+
+def test_what_is_away_is_not_moved():
+    """Its NIC is lost, so that its rail goes by the backups."""
     world = world_of(rails=2)
     world.flap("node0.rail0", "down")
     world.run(1.0)

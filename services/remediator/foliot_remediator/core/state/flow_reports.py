@@ -19,6 +19,10 @@ _SPELL_NS = 600_000_000_000
 has told is not believed for ever."""
 _MISSING_NS = 1_000_000_000
 """Beyond two intervals and this, a node counts as not heard: one of its words may have been lost, and be late."""
+_SILENCE_NS = 2_000_000_000
+"""After so long without a word of anybody, this process or the bus stood still: what others send is not known."""
+_ALL_NS = 1_500_000_000
+"""By then each sender has spoken, and mostly twice."""
 _LIMITED_SHARE = 0.5
 """A flow that waits for the network for so much of the time wants more than it gets."""
 _GAP_NS = 100_000_000
@@ -117,6 +121,8 @@ class FlowReports:
         self._senders: dict[str, _Sender] = {}
         self._sums: Retained[str, _Sum] = Retained(nics_of)
         """By NIC."""
+        self._heard_ns = self._began_ns = 0
+        """When anybody was heard last, and since when without a silence."""
 
     def take(self, batch: FlowBatch, said_ns: int, now_ns: int) -> list[FlowHistory]:
         """Takes what a node says of the flows that it sends; returns those of which that is news.
@@ -128,6 +134,9 @@ class FlowReports:
             ValueError: the batch does not fit together.
         """
         rows, known = batch.rows(), self._senders.get(batch.node)
+        if not 0 <= now_ns - self._heard_ns <= _SILENCE_NS:
+            self._began_ns = now_ns
+        self._heard_ns = now_ns
         if batch.interval_ns <= 0 or (known is not None and said_ns <= known.said_ns <= now_ns):
             return []  # a later word has overtaken it; one that lies ahead was said before the reference was set back
         if known is None or said_ns // _SPELL_NS != known.said_ns // _SPELL_NS:
@@ -150,6 +159,10 @@ class FlowReports:
         for nic, rate_bps in sums.items():
             self._sum(nic, rate_bps, from_ns, said_ns)
         return found
+
+    def knows_all(self, now_ns: int) -> bool:
+        """Whether it was listened for long enough that whoever sends has said so."""
+        return now_ns - self._began_ns >= _ALL_NS
 
     def is_fresh(self, node: str, now_ns: int) -> bool:
         """Whether a node has spoken of its flows a moment ago."""

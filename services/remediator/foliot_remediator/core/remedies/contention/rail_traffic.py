@@ -24,6 +24,11 @@ _PAUSE_NS = 10_000_000_000
 """A flow that has sent within this time will want its link again: a step of a job may be a pause as long."""
 
 
+_UNMAPPED_SHARE = 0.1
+"""Share of a rail's traffic of which it may be unknown over which links it goes. More of it could fill any way that
+seems free, as in the half minute after a start in which nodes tell their paths."""
+
+
 @dataclass(slots=True)
 class _Traffic:
     """The flows to one destination together."""
@@ -60,6 +65,14 @@ class RailTraffic:
             for each, was in found.items()
         ]
 
+    def unmapped(self) -> Evidence | None:
+        """The numbers, if too much of the traffic goes over unknown links; None: it does not."""
+        rates = {each: max(each.rate_bps, each.best_bps) for each in self.carried}
+        unmapped = sum(rate for each, rate in rates.items() if not self._is_mapped(each.destination, each.way))
+        if unmapped <= _UNMAPPED_SHARE * sum(rates.values()):
+            return None
+        return {"mbps_of_rail": sum(rates.values()) / 1e6, "mbps_unmapped": unmapped / 1e6}
+
     def plan(self, rng: np.random.Generator, most: int) -> tuple[list[Move], int]:
         """See `RailFlows.plan`."""
         if not self._ways:
@@ -92,6 +105,10 @@ class RailTraffic:
         """The links between routers of a way."""
         return frozenset(filter(is_between_routers, self._view.links.of(path_name(destination.node, way))))
 
+    def _is_mapped(self, destination: Destination, way: Placement) -> bool:
+        links = self._view.links.of(path_name(destination.node, way))
+        return bool(links) and UNNAMED not in links
+
     def _others(self, destination: Destination, present: Placement) -> tuple[Placement, ...]:
         """The ways that a destination's traffic may take besides the present one, one for each route."""
         if not self._may_move(destination, present):
@@ -102,7 +119,7 @@ class RailTraffic:
         for entropy in range(self._view.inventory.entropies(node, peer, self._rail)):
             way = Placement(peer=peer, rail=rail, via=self._rail, entropy=entropy)
             links = self._view.links.of(path_name(node, way))
-            if not links or UNNAMED in links or links in known:
+            if links in known or not self._is_mapped(destination, way):
                 continue
             if self._view.selector.usable(node, way, self._now_ns):
                 known.add(links)

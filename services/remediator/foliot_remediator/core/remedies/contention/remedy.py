@@ -192,6 +192,9 @@ class Contention:
             if guard != "lease":
                 del self._incidents[who]  # the next holder of the lease would do no more
             return self._object(incident, guard, evidence, now_ns)
+        if not self._view.flows.knows_all(now_ns):
+            self._looks.put(who, now_ns + _SOON_NS)  # what seems free may not be
+            return []
         witnesses = Witnesses(self._view, incident.event, now_ns)
         if (doubt := witnesses.doubt()) is None:
             return [each for rail in witnesses.rails() for each in self._improve(incident, rail, now_ns)]
@@ -225,6 +228,9 @@ class Contention:
         self._planned_ns = now_ns
         self._moved_ns = {each: ns for each, ns in self._moved_ns.items() if now_ns - ns < _INTERVAL_NS}
         traffic = RailTraffic(self._view, rail, links_named_by(event), self._moved_ns.keys(), now_ns)
+        if (against := traffic.unmapped()) is not None:
+            self._put_off(incident, now_ns)
+            return self._object(incident, "unknown-links", against, now_ns)
         most = self.budget.allowed(len(traffic.carried), now_ns) if self._policy == "act" else len(traffic.carried)
         moves, wanted = traffic.plan(_rng(event), most)
         made: list[Decision] = []
