@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from foliot_schemas.names import node_of, parse_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from foliot_schemas import HopBatch
 
 UNNAMED = ""
@@ -73,6 +75,11 @@ class LinkMap:
     def paths(self) -> list[str]:
         """All paths whose links are known."""
         return [path for known in self._links.values() for path in known]
+
+    def forget_paths(self, paths: Iterable[str]) -> None:
+        """Forgets these paths."""
+        for path in paths:
+            self._links.get(node_of(path.partition(">")[0]), {}).pop(path, None)
 
     def forget(self, node: str) -> None:
         """Forgets the paths that begin at a node."""

@@ -59,3 +59,9 @@ def test_a_path_without_an_answer_and_one_of_a_node_that_left_have_no_links(link
     assert links.of(NEAR) == ()
     links.forget("a")
     assert (links.of(FAR), links.paths()) == ((), [])
+
+
+def test_paths_are_forgotten_by_name(links):
+    """Also those that nobody told."""
+    links.forget_paths([FAR, "b.r0>a.r0#0"])
+    assert sorted(links.paths()) == [NEAR, OTHER]

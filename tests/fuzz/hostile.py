@@ -16,7 +16,11 @@ from foliot_schemas import (
     Event,
     FitBatch,
     FitRow,
+    FlowBatch,
+    FlowRow,
     HeardNode,
+    HopBatch,
+    HopRow,
     Nic,
     Node,
     NodeHomes,
@@ -133,6 +137,38 @@ def _delay_batch(draw: st.DrawFn) -> DelayBatch:
 
 
 delay_batches = _delay_batch()
+
+
+@st.composite
+def _flow_batch(draw: st.DrawFn) -> FlowBatch:
+    """Of flows that begin at the node."""
+    node = draw(st.sampled_from([*NODES, "node9"]))
+    counted = st.one_of(st.integers(0, SECOND_NS), st.sampled_from([0, FAR_NS - 1]))
+    names = tuple(f"{node}.{draw(rails)}>{draw(_far_ends)}" for _ in range(3))
+    rows = np.zeros(draw(st.integers(0, 4)), FlowRow)
+    for row in rows:
+        row["flow"] = draw(st.integers(0, 2))
+        for name in FlowRow.names[3:]:
+            row[name] = draw(counted)
+    return FlowBatch.of(
+        rows, node=node, at_ns=draw(times), interval_ns=draw(st.sampled_from([0, SECOND_NS // 2, FAR_NS - 1])),
+        flows=names,
+    )  # fmt: skip
+
+
+@st.composite
+def _hop_batch(draw: st.DrawFn) -> HopBatch:
+    """Of paths that begin at the node, over one of two routers or one that does not answer."""
+    node = draw(st.sampled_from([*NODES, "node9"]))
+    names = tuple(f"{node}.{draw(rails)}>{draw(_far_ends)}#{draw(st.integers(0, 2))}" for _ in range(3))
+    rows = [
+        (path, hop, draw(st.sampled_from([0x0A010000, 0x0A020000])))
+        for path in range(3) for hop in (1, 2) if draw(st.booleans())
+    ]  # fmt: skip
+    return HopBatch.of(np.array(rows, HopRow), node=node, at_ns=draw(times), paths=names)
+
+
+flow_batches, hop_batches = _flow_batch(), _hop_batch()
 # Often near enough to each other to be weighed, and on both sides.
 near = st.one_of(st.integers(0, 2 * SECOND_NS), st.integers(0, 2 * SECOND_NS), times)
 stamp_rows = _rows(
@@ -215,6 +251,17 @@ events = st.builds(
     at_ns=times, since_ns=times, confidence=st.sampled_from([0.0, 0.5, 1.0]), evidence=evidence, fault=words,
     cause=words, policy=words,
 ).filter(_is_sound)  # fmt: skip
+flows = st.one_of(st.builds("{}>{}".format, nics, nics), st.sampled_from(["node0.rail0>node1.rail0", "x", "a>b>c"]))
+contentions = st.builds(
+    Event, id=st.text("abcd", min_size=1, max_size=3), kind=st.just("contention"),
+    who=st.one_of(st.sampled_from(["10.1.0.0", "10.2.0.0"]), nics, flows),
+    state=st.sampled_from(["fabric-contention", "fabric-contention", "own-nic", "clear", "x"]), at_ns=times,
+    since_ns=times, fault=words,
+    related=st.fixed_dictionaries(
+        {"flows": st.lists(flows, max_size=4).map(tuple)},
+        optional={"links": st.lists(st.sampled_from(["10.1.0.0", "10.2.0.0", "x/out"]), max_size=3).map(tuple)},
+    ),
+)  # fmt: skip
 ways = st.lists(placements, max_size=3).map(tuple)
 turns = st.lists(rails, max_size=3).map(tuple)
 revisions = st.sampled_from([0, 1, 7, (1 << 63) - 1])

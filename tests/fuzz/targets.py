@@ -105,8 +105,10 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         for record in hostile.INVENTORY:
             detector.observe(record)
         said += detector.observe(message) + detector.observe(message, 300_000_000) + detector.tick(6_000_000_000)
-    if isinstance(message, DelayBatch | PortState | Event | Outcome | Node | NodeHomes | NodePaths):
-        remediator = Remediator(RemediatorSettings())
+    if isinstance(
+        message, DelayBatch | FlowBatch | HopBatch | PortState | Event | Outcome | Node | NodeHomes | NodePaths
+    ):
+        remediator = Remediator(RemediatorSettings(improve="act"))
         for record in hostile.INVENTORY:
             remediator.observe(record, hostile.NOW_NS)
         if not isinstance(message, NodePaths):  # which who holds the lease has written itself

@@ -69,8 +69,11 @@ def test_a_detector_survives_any_observations(seen, before):
 @given(
     steps(
         hostile.delay_batches,
+        hostile.flow_batches,
+        hostile.hop_batches,
         hostile.ports,
         hostile.events,
+        hostile.contentions,
         hostile.outcomes,
         hostile.node_paths,
         hostile.node_homes,
@@ -79,7 +82,7 @@ def test_a_detector_survives_any_observations(seen, before):
 )
 def test_a_remediator_survives_any_messages(seen):
     """Its commands, refusals and paths can be read by everybody."""
-    core, now_ns = Remediator(RemediatorSettings()), hostile.NOW_NS
+    core, now_ns = Remediator(RemediatorSettings(improve="act")), hostile.NOW_NS
     for record in hostile.INVENTORY:
         core.observe(record, now_ns)
     for number, (message, pause_ns) in enumerate(seen):
@@ -88,6 +91,7 @@ def test_a_remediator_survives_any_messages(seen):
         for action in [*core.observe(message, now_ns), *core.tick(now_ns)]:
             for said in published(action):
                 on_the_wire(said)
+    assert not core.failures.news(now_ns)
 
 
 @SOME

@@ -21,7 +21,7 @@ from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.fleet_clock import FleetClock
 from foliot_schemas import DelayBatch, Node, NodeHomes, NodePaths
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, HOMES, INVENTORY, OUTCOME, PATHS, PORT
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, FLOW, HOMES, HOPS, INVENTORY, OUTCOME, PATHS, PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,9 @@ class Service:
         await bus.watch(PATHS, self._on_paths, about=own)
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
+        if self._settings.improve != "off" and self._shard.is_whole:  # nobody else asks what traffic there is
+            await bus.subscribe(HOPS, self._on_message, about=nodes)
+            await bus.subscribe(FLOW, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
         # A process may end between an event and its commands, or between a report and the writing of the paths. So the
         # next one takes the last of both again.

@@ -7,6 +7,12 @@ from typing import ClassVar, Literal
 import msgspec
 
 Policy = Literal["off", "advise", "act"]
+_POLICIES: tuple[Policy, ...] = ("off", "advise", "act")
+
+
+def strictest(*policies: Policy) -> Policy:
+    """The one of some policies that permits least."""
+    return min(policies, key=_POLICIES.index)
 
 
 class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +47,9 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     reroute: Policy = "act"
     """``off`` says what it does not do, ``advise`` publishes commands as advice, ``act`` gives them."""
     restore: Policy = "act"
+    improve: Policy = "advise"
+    """What becomes of moves off contended links: ``off`` plans none, ``advise`` says what would be moved, ``act`` moves
+    it. It can do no more than `reroute` and `restore` may: what gains nothing is taken back."""
     policies: dict[str, Policy] = {}
     """Policies of the other verbs, by name. A verb that is not named is ``off``."""
 
@@ -67,6 +76,9 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Service addresses that may be sent another way in a minute, there or back, by a route each or a whole rail by
     one rule. Traffic of lost NICs is counted by itself, and one lost NIC may always be left. Traffic that comes home
     takes half of the budget at most."""
+    improvements_per_minute: int = 60
+    """Service addresses that may be moved off contended links in a minute. They take nothing from `moves_per_minute`;
+    what is taken back comes home by that."""
     nics_away: int = 64
     """NICs that may be away at once; the smaller of this limit and the share holds. One always may. More at once is
     no failure of NICs, and moving would not help."""

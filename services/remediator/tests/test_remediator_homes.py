@@ -513,3 +513,12 @@ async def test_a_deleted_value_has_no_choices(stands_by):
     await stands_by._on_homes("node0", told(CHOSEN, lease=900))
     await stands_by._on_homes("node0", None)
     assert stands_by._core.homes.nodes() == []
+
+
+def test_homes_of_traffic_to_who_left_are_taken_back(world):
+    """Of all nodes that sent to it; else the bucket would have them for ever."""
+    choose(world, CHOSEN)
+    world.see(world.homes["node0"])
+    leave(world, "node3")
+    world.run(70.0)
+    assert world.homes["node0"].placements == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import types
 
+import numpy as np
 import pytest
 
 from foliot.bus.recent_ids import RecentIds
@@ -12,7 +13,7 @@ from foliot_remediator.core.actions.command_ledger import CommandLedger
 from foliot_remediator.core.state.inventory import nics_of
 from foliot_remediator.core.state.retention import Retained
 from foliot_remediator.core.state.state_machine import State
-from foliot_schemas import Node
+from foliot_schemas import Event, FlowBatch, FlowRow, HopBatch, HopRow, Node
 from foliot_schemas.names import node_of
 
 SECOND = 1_000_000_000
@@ -35,7 +36,41 @@ def befall(world, name: str) -> None:
     world.word(f"node1.rail1>{name}.rail1#1", "silent")
     world.see(world.flap_event(f"{name}.rail1", "down"))
     world.lie(f"node1.rail1>{name}.rail1#2", "silent")
+    contend(world, name)
     world.run(0.5)
+
+
+def contend(world, name: str) -> None:
+    """A node's flow shares a link with another, and is said to; so is a flow to it."""
+    flows = (f"{name}.rail1>node2.rail1", f"node1.rail1>{name}.rail1", "node0.rail1>node1.rail1")
+    world.see(told_hops(world.now_ns, name, (f"{name}.rail1>node2.rail1#0", f"{name}.rail1>node2.rail1#1")))
+    into = tuple(f"node1.rail1>{name}.rail1#{entropy}" for entropy in (0, 3))
+    world.see(told_hops(world.now_ns, "node1", into))
+    world.see(told_hops(world.now_ns, "node0", ("node0.rail1>node1.rail1#0", f"node0.rail1>{name}.rail1#0")))
+    for _ in range(3):
+        world.run(0.5)
+        for flow in flows:
+            world.see(told_flow(world.now_ns, flow))
+    for who, state in (("10.1.0.2", "fabric-contention"), (f"{name}.rail1", "own-nic"), (flows[0], "slow-receiver")):
+        world.see(
+            Event(
+                id=f"{who}/{state}/{world.now_ns}", kind="contention", who=who, state=state, at_ns=world.now_ns,
+                since_ns=world.now_ns, related={"links": ("10.1.0.2",), "flows": flows},
+            )
+        )  # fmt: skip
+
+
+def told_flow(now_ns: int, flow: str) -> FlowBatch:
+    """A flow that wants more than the 50 Mb/s that it gets."""
+    rows = np.zeros(1, FlowRow)
+    rows["acked_bytes"], rows["busy_ns"] = 3_125_000, SECOND // 2
+    return FlowBatch.of(rows, node=flow.partition(".")[0], at_ns=now_ns, interval_ns=SECOND // 2, flows=(flow,))
+
+
+def told_hops(now_ns: int, node: str, paths: tuple[str, ...]) -> HopBatch:
+    """Paths over a leaf and the spine that their entropy chooses."""
+    rows = [(place, hop, 0x0A010000 + hop + 256 * int(path[-1])) for place, path in enumerate(paths) for hop in (1, 2)]
+    return HopBatch.of(np.array(rows, HopRow), node=node, at_ns=now_ns, paths=paths)
 
 
 def names_in(thing: object, wanted: str, seen: set[int]) -> list[str]:
@@ -62,12 +97,12 @@ def names_in(thing: object, wanted: str, seen: set[int]) -> list[str]:
     return found
 
 
-def test_nothing_is_remembered_of_nodes_that_left(world):
+def test_nothing_is_remembered_of_nodes_that_left(make_world):
     """A minute later; until then it may have been the bus that lost them.
 
     Nodes of other names took their places all the time.
     """
-    sizes = []
+    world, sizes = make_world(improve="act"), []
     for number in range(24):
         name = f"gone{number}"
         world.join(name)
@@ -76,9 +111,12 @@ def test_nothing_is_remembered_of_nodes_that_left(world):
         leave(world, name)
         if number % 8 == 7:
             world.run(130.0)
+            for value in [*world.homes.values()]:
+                world.see(value)
             sizes.append(len(world.core.health.reports._heard_ns))
     assert any("gone" in refusal.who for refusal in world.refusals)
     assert any("gone" in command.node for command in world.commands)
+    assert any("gone" in command.node and "/contention/" in command.id for command in world.commands)
     world.core.remedies["losses"].budget.moved(world.now_ns)  # what is older than a minute is let go when somebody asks
     assert names_in(world.core, "gone", set()) == []
     places = world.core.health.reports

@@ -6,15 +6,16 @@ import asyncio
 import time
 
 import msgspec
+import numpy as np
 import pytest
 
 from foliot import tracing
 from foliot.bus import lease
 from foliot_remediator import service
 from foliot_remediator.core.remedies import losses
-from foliot_schemas import Outcome
+from foliot_schemas import Event, FlowBatch, FlowRow, HopBatch, HopRow, Outcome
 from foliot_schemas.fault import trace_id
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, INVENTORY, LEASES, OUTCOME, PATHS
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, FLOW, HOMES, HOPS, INVENTORY, LEASES, OUTCOME, PATHS
 from patience import patience
 from patient_bus import connected
 
@@ -176,6 +177,64 @@ async def test_a_refusal_is_an_event(inventory, start):
     inventory.flap("node9.rail0", "down")
     refusal = await asyncio.wait_for(inventory.refusals.get(), patience(_DEADLINE_S))
     assert (refusal.who, refusal.policy, refusal.cause) == ("node9.rail0", "unknown", "boot/node9.rail0/carrier-1/down")
+
+
+async def test_a_contended_link_is_left(inventory, start, monkeypatch):
+    """By what probes say of flows and routers; the new home is stored."""
+    monkeypatch.setenv("FOLIOT_REMEDIATOR__IMPROVE", "act")
+    monkeypatch.setenv("FOLIOT_REMEDIATOR__PRIMARY", "first")
+    homes, stored = {}, asyncio.Event()
+
+    async def take_home(node, value):
+        homes[node] = value
+        stored.set()
+
+    async def tell():
+        while True:
+            for node, peer in ((0, 2), (1, 3)):
+                await inventory.bus.publish(HOPS, hops(node, peer), f"node{node}")
+                await inventory.bus.publish(FLOW, half_a_flow(node, peer), f"node{node}")
+            await asyncio.sleep(0.2)
+
+    await inventory.bus.watch(HOMES, take_home)
+    await start("one")
+    await inventory.until(lambda: len(inventory.paths) == 4)
+    telling = asyncio.create_task(tell())
+    flows = tuple(f"node{node}.rail0>node{node + 2}.rail0" for node in (0, 1))
+    now_ns = time.time_ns()
+    event = Event(
+        id="contended", kind="contention", who="10.1.0.2", state="fabric-contention", at_ns=now_ns, since_ns=now_ns,
+        fault="contended", related={"links": ("10.1.0.2",), "flows": flows},
+    )  # fmt: skip
+    inventory.bus.publish_kept(EVENT, event, event.kind, event.who)
+    command = await asyncio.wait_for(inventory.commands.get(), patience(_DEADLINE_S))
+    assert (command.verb, command.cause, command.fault, len(command.placements)) == (
+        "reroute", "contended", "contended", 1,
+    )  # fmt: skip
+    async with asyncio.timeout(patience(_DEADLINE_S)):
+        while not homes.get(command.node):
+            stored.clear()
+            await stored.wait()
+    assert homes[command.node].placements == command.placements
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+
+
+def hops(node, peer):
+    """The routers of a node's paths to a peer: the entropy chooses the second."""
+    paths = tuple(f"node{node}.rail0>node{peer}.rail0#{entropy}" for entropy in range(4))
+    rows = [(place, hop, 0x0A010000 + hop + 256 * place) for place in range(4) for hop in (1, 2)]
+    return HopBatch.of(np.array(rows, HopRow), node=f"node{node}", at_ns=time.time_ns(), paths=paths)
+
+
+def half_a_flow(node, peer):
+    """A flow that wants more than the 50 Mb/s that it gets."""
+    rows = np.zeros(1, FlowRow)
+    rows["acked_bytes"], rows["busy_ns"] = 3_125_000, 500_000_000
+    name = f"node{node}"
+    return FlowBatch.of(
+        rows, node=name, at_ns=time.time_ns(), interval_ns=500_000_000, flows=(f"{name}.rail0>node{peer}.rail0",)
+    )
 
 
 async def test_shards_act_side_by_side(inventory, start, monkeypatch):

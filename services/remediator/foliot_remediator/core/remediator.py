@@ -6,6 +6,7 @@ import functools
 import operator
 from typing import TYPE_CHECKING, TypeAlias
 
+from foliot.link_map import LinkMap
 from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_remediator.core import remedies
@@ -13,11 +14,12 @@ from foliot_remediator.core.actions.decision import Decider, Decision
 from foliot_remediator.core.actions.fleet_view import FleetView
 from foliot_remediator.core.routing.backup_arming import BackupArmer
 from foliot_remediator.core.routing.path_selection import PathSelector
+from foliot_remediator.core.state.flow_reports import FlowReports
 from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
 from foliot_remediator.core.state.routing_table import FIRST, Cause, RoutingTable
-from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
+from foliot_schemas import DelayBatch, Event, FlowBatch, HopBatch, Node, NodeHomes, NodePaths, Outcome, PortState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -50,10 +52,12 @@ class Remediator:
         self.homes = Homes(self.inventory, settings)
         selector = PathSelector(self.inventory, self.health, self.homes)
         self.routing = RoutingTable(self.homes.of)
+        self.flows = FlowReports(self.inventory)
+        self.links = LinkMap()
         self.decider = Decider(settings, self.health)
         self._armer = BackupArmer(settings, self.inventory, self.routing, selector)
         view = FleetView(
-            settings, self.inventory, self.health, self.routing, selector, self.decider,
+            settings, self.inventory, self.health, self.routing, self.flows, self.links, selector, self.decider,
             self._armer.mark_changed, self._armer.mark_affected, self.assign_home,
         )  # fmt: skip
         made = remedies.made(view)
@@ -111,6 +115,8 @@ class Remediator:
             case PortState() if self.inventory.has_nic(seen.nic, seen.node):
                 self.health.take_port(seen, now_ns)
                 news = (seen.nic,)
+            case FlowBatch() | HopBatch() if seen.node in self.inventory.nodes:
+                self._take_traffic(seen, now_ns)
             case Outcome() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 sent = self.decider.ledger.settle(seen.command)
                 if sent is not None:
@@ -168,16 +174,31 @@ class Remediator:
         elif not event.fault or self._deaths_over.get(node) != event.fault:
             self.health.dead.add(node)
 
+    def _take_traffic(self, seen: FlowBatch | HopBatch, now_ns: int) -> None:
+        """Takes what a node sends, or over which routers its paths go."""
+        if isinstance(seen, FlowBatch):
+            self.flows.take(seen, self.health.reports.here_ns(seen.node, seen.at_ns, now_ns), now_ns)
+            return
+        told = self.links.take(seen)
+        self.links.forget_paths([path for path in told if not self.inventory.has_path(path)])
+
     def _take_node(self, node: Node, now_ns: int) -> None:
         known = self.inventory.nodes.get(node.name)
         before = [*self.inventory.neighbours(node.name)]
         paths = [*self.inventory.paths_of(node.name)] if known is not None and _reach(known) != _reach(node) else []
         if not self.inventory.learn(node):
             return
-        self.health.forget_paths([path for path in paths if not self.inventory.has_path(path)])
+        gone = [path for path in paths if not self.inventory.has_path(path)]
+        self.health.forget_paths(gone)
+        self.links.forget_paths(gone)
+        for nic in () if known is None else known.nics:
+            if nic.name not in self.inventory.nics:
+                self.flows.forget_nic(nic.name)
         if not node.nics:
             self.routing.forget(node.name, before)
             self.health.leave(node.name)
+            self.links.forget(node.name)
+            self.flows.forget(node.name)
             self._deaths_over.pop(node.name, None)
             self._armer.leave(node.name)
         elif known is None and self.inventory.owns(node.name):

@@ -12,6 +12,7 @@ from foliot.bus.recent_ids import RecentIds
 from foliot_remediator.core.actions.command_ledger import CommandLedger, Sent
 from foliot_remediator.core.actions.guards import Objection, object_to_clocks, refusal
 from foliot_remediator.core.state.routing_table import FIRST
+from foliot_remediator.settings import strictest
 from foliot_schemas import Command, Event, Verb  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:
@@ -99,12 +100,13 @@ class Decider:
             said: objections that are published with it.
         """
         kind = self._kinds.get(request.verb)
-        if kind is None or kind.policy == "off":  # what nobody has permitted is not done
+        policy = "off" if kind is None else strictest(kind.policy, request.policy)
+        if kind is None or policy == "off":  # what nobody has permitted is not done
             if not orders:
                 return self.refuse(request, *said), bool(said)
             objection = Objection(guard="policy", evidence={"policy": "off", "nodes": len(orders)})
             return self.refuse(request, *said, objection), False
-        advice = kind.policy == "advise"
+        advice = policy == "advise"
         allowed, objections = self._certain(request, kind, orders, advice=advice)
         if not advice:
             allowed, over = self._within_budget(request, kind, allowed)

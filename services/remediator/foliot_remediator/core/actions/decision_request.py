@@ -8,6 +8,7 @@ from foliot_remediator.core.state.routing_table import FIRST
 
 if TYPE_CHECKING:
     from foliot_remediator.core.state.routing_table import Cause
+    from foliot_remediator.settings import Policy
     from foliot_schemas import Verb
 
 
@@ -22,3 +23,5 @@ class DecisionRequest(NamedTuple):
     now_ns: int
     remedy: str = FIRST
     """The remedy whose budget pays, and which hears of the answer."""
+    policy: Policy = "act"
+    """The most that the remedy may do, whatever the policy of the verb."""

@@ -15,9 +15,11 @@ from foliot_schemas.orders import verb_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from foliot.link_map import LinkMap
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decider, Decision
     from foliot_remediator.core.routing.path_selection import PathSelector
+    from foliot_remediator.core.state.flow_reports import FlowReports
     from foliot_remediator.core.state.inventory import Destination, Inventory
     from foliot_remediator.core.state.path_health import PathHealth
     from foliot_remediator.core.state.routing_table import RoutingTable
@@ -35,6 +37,10 @@ class FleetView:
     health: PathHealth
     routing: RoutingTable
     """The ways of service addresses that are believed to be in force."""
+    flows: FlowReports
+    """The traffic, by the word of those who send it; none where nobody asks for it."""
+    links: LinkMap
+    """The links of paths."""
     selector: PathSelector
     decider: Decider
     mark_changed: Callable[[Iterable[str]], None]
@@ -64,7 +70,7 @@ class FleetView:
         for sent in overdue:
             of_node = unanswered[sent.command.node]
             request = DecisionRequest(sent.command.verb, sent.who, sent.cause, now_ns, now_ns, sent.remedy)
-            made += self._fail(sent, "no answer", now_ns)
+            made += self.fail(sent, "no answer", now_ns)
             forget_result(sent, of_node, self.routing)
             again, _ = self.decider.decide(
                 request, {sent.command.node: present_part(sent, self.health, self.selector, self.routing)}
@@ -82,9 +88,10 @@ class FleetView:
         forget_result(sent, self.decider.ledger.sent.values(), self.routing)
         self.decider.revert(sent)
         self.mark_changed((outcome.node,))  # what was written of it may have the way that it refused
-        return self._fail(sent, outcome.reason or outcome.status, now_ns)
+        return self.fail(sent, outcome.reason or outcome.status, now_ns)
 
-    def _fail(self, sent: Sent, reason: str, now_ns: int) -> list[Decision]:
+    def fail(self, sent: Sent, reason: str, now_ns: int) -> list[Decision]:
+        """Counts and says that a node did not do what it was told."""
         command, failures = sent.command, self.decider.ledger.fail(sent, now_ns)
         request = DecisionRequest(command.verb, command.node, sent.cause, now_ns, now_ns, sent.remedy)
         evidence: Evidence = {"reason": reason, "command": command.id, "failures": failures}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Guard = Literal[
     "lease", "policy", "unknown", "confidence", "contradicted", "stale-observation", "stale-clock", "no-alternative",
-    "moves-per-minute", "nics-away", "nodes-at-once", "agent",
+    "moves-per-minute", "nics-away", "nodes-at-once", "agent", "unknown-links", "no-gain", "not-coordinated",
 ]  # fmt: skip
 
 _WIDEST_BOUND_NS = 100_000_000

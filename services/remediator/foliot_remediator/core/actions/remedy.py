@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from foliot_schemas import DelayBatch, Event, Node, NodeHomes, NodePaths, Outcome, PortState
+from foliot_schemas import DelayBatch, Event, FlowBatch, HopBatch, Node, NodeHomes, NodePaths, Outcome, PortState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.guards import Budget
 
-Seen: TypeAlias = Event | DelayBatch | Outcome | Node | NodeHomes | NodePaths | PortState
+Seen: TypeAlias = Event | DelayBatch | FlowBatch | HopBatch | Outcome | Node | NodeHomes | NodePaths | PortState
 
 
 class Remedy(Protocol):

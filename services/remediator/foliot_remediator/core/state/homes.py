@@ -62,7 +62,7 @@ class Homes:
     def of(self, destination: Destination) -> Placement:
         """The home of a destination's traffic."""
         if self._unsaved or self._chosen:  # most fleets have no choices, and this is asked for each destination
-            chosen = self._choice(destination)
+            chosen = self.choice(destination)
             if chosen is not None and self._is_possible(destination, chosen):
                 return chosen
         return self.default(destination)
@@ -77,13 +77,27 @@ class Homes:
         entropy = pair_number(*destination) % count if count else 0
         return Placement(peer=peer, rail=rail, via=rail, entropy=entropy)
 
+    def choice(self, destination: Destination) -> Placement | None:
+        """The home that was chosen for a destination, whether or not it is possible now; None: none was."""
+        if destination in self._unsaved:
+            return self._unsaved[destination]
+        return self._chosen.get(destination)
+
+    def is_configured(self, destination: Destination) -> bool:
+        """Whether an administrator has placed it."""
+        return destination in self._configured
+
+    def chosen_of(self, node: str) -> list[Destination]:
+        """The destinations of a node that have a choice."""
+        return sorted(self._own.of(node))
+
     def has_room(self) -> bool:
         """Whether one more choice may wait to be written."""
         return len(self._unsaved) < _MOST_UNSAVED
 
     def choose(self, destination: Destination, way: Placement | None) -> None:
         """Chooses a home, or with None the default again; to be written by the holder of the lease."""
-        if self._choice(destination) != way:
+        if self.choice(destination) != way:
             self._unsaved[destination] = way
             self._note((destination,))
             self._to_write[destination.node] = None
@@ -113,7 +127,7 @@ class Homes:
         """The destinations whose home a value of the bucket may change."""
         told = {Destination(homes.node, way.peer, way.rail): way for way in homes.placements}
         known = {*self._own.of(homes.node), *told}
-        return sorted(each for each in known if self._choice(each) != told.get(each))
+        return sorted(each for each in known if self.choice(each) != told.get(each))
 
     def learn(self, homes: NodeHomes) -> None:
         """Takes a value of the bucket.
@@ -154,29 +168,25 @@ class Homes:
         while self._to_write and left > 0:
             node = next(iter(self._to_write))
             del self._to_write[node]
-            chosen = [self._choice(each) for each in sorted(self._own.of(node))]
+            chosen = [self.choice(each) for each in sorted(self._own.of(node))]
             left -= len(chosen) + 1
             yield NodeHomes(node=node, lease_revision=lease, placements=tuple(way for way in chosen if way is not None))
             if chosen:
                 self._turns.wait(node, now_ns)
 
     def leave(self, node: str) -> None:
-        """Takes back the choices of a node that has left the fleet for good.
+        """Takes back the choices of a node that has left the fleet for good, and those of others for traffic to it.
 
-        The value that says so is written as any other.
+        The values that say so are written as any other.
         """
-        for destination in [*self._own.of(node)]:
+        to_it = [each for each in {*self._chosen, *self._unsaved} if each.peer == node]
+        for destination in sorted({*self._own.of(node), *to_it}):
             self.choose(destination, None)
-
-    def _choice(self, destination: Destination) -> Placement | None:
-        if destination in self._unsaved:
-            return self._unsaved[destination]
-        return self._chosen.get(destination)
 
     def _note(self, destinations: Iterable[Destination]) -> None:
         """Sees to it that destinations whose choice changed are found."""
         for destination in destinations:
-            way = self._choice(destination) or self._configured.get(destination)
+            way = self.choice(destination) or self._configured.get(destination)
             if way is not None and way.via != destination.rail:
                 self._across.add(destination)
             else:

@@ -53,6 +53,8 @@ class Inventory:
     """
 
     def __init__(self, shard: Shard = WHOLE) -> None:
+        self.is_whole = shard.is_whole
+        """Whether all nodes are commanded from here."""
         self.owns = shard.owns
         """Whether a node is commanded from here; the others are peers of such nodes."""
         self.own_nics = 0

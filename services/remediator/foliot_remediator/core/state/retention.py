@@ -63,6 +63,10 @@ class Retained(Generic[Key, Value]):
         """Whether anything is remembered of it."""
         return key in self._values
 
+    def __iter__(self) -> Iterator[Key]:
+        """All keys."""
+        return iter(self._values)
+
     def __setitem__(self, key: Key, value: Value) -> None:
         """Remembers something of it."""
         self._keys.add(key)

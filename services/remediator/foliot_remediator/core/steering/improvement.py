@@ -49,7 +49,11 @@ class Improvement:
 
 
 def improvement(
-    flows: Flows, capacity_bps: NDArray[np.float64], present: NDArray[np.intp], rng: np.random.Generator
+    flows: Flows,
+    capacity_bps: NDArray[np.float64],
+    present: NDArray[np.intp],
+    rng: np.random.Generator,
+    steps: int = STEPS,
 ) -> Improvement:
     """The moves that are worth it; none, if nothing better was found.
 
@@ -58,14 +62,15 @@ def improvement(
         capacity_bps: of each link, shape (links,), less what flows that may not be moved use.
         present: the way of each flow, shape (flows,).
         rng: draws between ways that are alike.
+        steps: how long to search at most, see `STEPS`.
     """
     before = shares(flows, capacity_bps, present)
     search = Assignment(flows, capacity_bps * (1 + _TOLERATED), present, rng)
-    search.improve(STEPS)
+    search.improve(steps)
     search.take_back_idle_moves()
     chosen = search.chosen
     after = shares(flows, capacity_bps, chosen)
-    if not _gains(before, after):
+    if not gains(before, after):
         return Improvement(present.copy(), np.zeros(0, np.intp), before, before)
     chosen, after = _without_idle(flows, capacity_bps, present, chosen, after)
     moved = np.flatnonzero(chosen != present)
@@ -80,7 +85,8 @@ def shares(flows: Flows, capacity_bps: NDArray[np.float64], chosen: NDArray[np.i
     return found
 
 
-def _gains(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+def gains(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether so much more for the slowest flow, or for all of them, is worth moves, and neither gets less."""
     if not len(before):
         return False
     slowest, mean = float(after.min() - before.min()), float(after.mean() - before.mean())

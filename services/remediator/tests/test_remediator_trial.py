@@ -1,0 +1,143 @@
+"""Whether a move has brought what was predicted, by what senders say in the seconds after it."""
+
+from __future__ import annotations
+
+import pytest
+from remediator_world import SECOND
+
+from foliot_remediator.core.state.flow_reports import FlowHistory, FlowWord
+from foliot_remediator.core.state.inventory import Destination
+from foliot_remediator.core.steering.rail_flows import Move
+from foliot_remediator.core.steering.trial import Trial
+from foliot_schemas import Event, Placement
+
+EVENT = Event(id="e", kind="contention", who="10.1.0.0", state="fabric-contention", at_ns=0, since_ns=0)
+HALF = SECOND // 2
+
+
+def destination(number):
+    """The traffic of one of the nodes."""
+    return Destination(f"node{number}", f"node{number + 4}", "rail0")
+
+
+def move(number, *, before=50, predicted=100, beside=None, left=(), taken=()):
+    """A move of a node's traffic; rates in Mb/s."""
+    way = Placement(peer=f"node{number + 4}", rail="rail0", via="rail0", entropy=1)
+    kept = {destination(other): rate * 1e6 for other, rate in (beside or {}).items()}
+    return Move(
+        destination(number), way, way, before * 1e6, predicted * 1e6, kept, frozenset(left), frozenset(taken)
+    ), None
+
+
+def trial(*moves):
+    """These moves, answered at 0."""
+    made = Trial(EVENT, "rail0", moves)
+    made.answer(made.moves, 0)
+    return made
+
+
+def say(made, number, megabits, from_ns=2 * SECOND, until_ns=5 * SECOND, *, share=1.0, flow=""):
+    """A node says each half second what its traffic gets."""
+    for begin_ns in range(from_ns, until_ns, HALF):
+        word = FlowWord(begin_ns, begin_ns + HALF, megabits * 1e6, share)
+        made.take([(flow or f"flow{number}", FlowHistory(destination(number), word))])
+
+
+@pytest.mark.parametrize(("after", "kept"), [(100, True), (75, True), (74, False), (50, False), (10, False)])
+def test_half_of_the_predicted_gain_must_have_come(after, kept):
+    """No more: TCP does not share as evenly as the plan."""
+    made = trial(move(0))
+    say(made, 0, after)
+    assert (made.without_gain() == {}) is kept
+
+
+def test_what_was_said_too_early_or_too_late_does_not_count():
+    """TCP has yet to find its rate, or something else happened since."""
+    made = trial(move(0))
+    say(made, 0, 10, 0, 2 * SECOND)
+    say(made, 0, 100)
+    say(made, 0, 10, 5 * SECOND, 20 * SECOND)
+    assert made.without_gain() == {}
+    assert made.due_ns == 6 * SECOND
+
+
+def test_a_pause_within_the_time_counts_as_nothing_sent():
+    """The flow was not short of time."""
+    made = trial(move(0))
+    say(made, 0, 100, 2 * SECOND, 3 * SECOND)
+    say(made, 0, 100, 4 * SECOND, 5 * SECOND)
+    assert round(made._measured[destination(0)].rate_bps / 1e6) == 67
+
+
+def test_a_word_that_comes_twice_counts_once():
+    """A later batch may not have the flow's next word yet."""
+    made = trial(move(0))
+    for _ in range(2):
+        say(made, 0, 60, 2 * SECOND, 3 * SECOND)
+    assert made.without_gain()[destination(0)]["after_mbps"] == 60
+
+
+def test_flows_to_one_destination_are_judged_together():
+    """They moved together."""
+    made = trial(move(0))
+    say(made, 0, 40, flow="one")
+    say(made, 0, 60, flow="other")
+    assert made.without_gain() == {}
+
+
+@pytest.mark.parametrize("share", [None, 0.2])
+def test_nobody_is_judged_who_is_not_heard_or_wants_no_more(share):
+    """A doubt moves nothing, back either."""
+    made = trial(move(0))
+    if share is not None:
+        say(made, 0, 10, share=share)
+    assert made.without_gain() == {}
+
+
+def test_who_makes_room_must_keep_what_it_has():
+    """It was predicted no gain."""
+    made = trial(move(0, before=20, predicted=20), move(1))
+    say(made, 0, 17)
+    say(made, 1, 100)
+    assert made.without_gain() == {}
+    worse = trial(move(0, before=20, predicted=20), move(1))
+    say(worse, 0, 15)
+    say(worse, 1, 100)
+    assert [*worse.without_gain()] == [destination(0)]
+
+
+@pytest.mark.parametrize(("after", "kept"), [(17, True), (15, False)])
+def test_others_must_keep_what_was_predicted(after, kept):
+    """Or the move goes back, though it gained for itself."""
+    made = trial(move(0, beside={2: 20}))
+    say(made, 0, 100)
+    say(made, 2, after)
+    failed = made.without_gain()
+    assert (failed == {}) is kept
+    if not kept:
+        assert failed[destination(0)] == {"beside": "node2>node6/rail0", "beside_mbps": 15.0, "kept_mbps": 20.0}
+
+
+def test_what_has_taken_the_place_of_a_move_that_goes_back_goes_back_with_it():
+    """And what took the place of that one; others stay."""
+    made = trial(
+        move(0, left={"a"}, taken={"b"}), move(1, left={"c"}, taken={"a"}), move(2, left={"d"}, taken={"c"}),
+        move(3, left={"a"}, taken={"e"}),
+    )  # fmt: skip
+    say(made, 0, 50)
+    for number in (1, 2, 3):
+        say(made, number, 100)
+    assert [*made.without_gain()] == [destination(0), destination(1), destination(2)]
+
+
+def test_it_begins_with_the_last_answer():
+    """What is dropped meanwhile needs none."""
+    made = Trial(EVENT, "rail0", [move(0), move(1), move(2)])
+    made.answer([destination(0)], 1)
+    made.answer([destination(1)], SECOND)
+    say(made, 0, 10)
+    assert (made.is_answered, made.is_settled(9 * SECOND)) == (False, False)
+    made.drop(destination(2))
+    assert (made.is_answered, made.due_ns) == (True, 7 * SECOND)
+    assert (made.is_settled(3 * SECOND - 1), made.is_settled(3 * SECOND)) == (False, True)
+    assert made.without_gain() == {}
