@@ -52,10 +52,10 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     A quartz in a server stays well below.
     """
-    least_wander_ppb: Positive = 5.0
+    least_wander_ppb: Positive = 1.0
     """The least wander that a bound assumes from now on, however steady the clock was.
 
-    A processor that begins to work warms its quartz.
+    That of a server's quartz at a steady temperature. A rate that turns widens the bound once a window has shown it.
     """
     tolerated_share: Annotated[float, msgspec.Meta(ge=0, lt=0.5)] = 0.0125
     """Share of a side's points that a line may ignore.
