@@ -103,7 +103,7 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     rate_wander_ppb: Finite = 0.0
     """The random walk of the clock's rate against the reference's, in ppb per root of a second, as sync's filter takes
     it. It is what the settings say until the clock's windows have shown it. 0: nothing is known, or this is the
-    reference. Of it and of `sync.least_wander_ppb`, `wander_ppb` is made."""
+    reference. `wander_ppb` is made of what windows have shown, which is less, and of `sync.least_wander_ppb`."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""

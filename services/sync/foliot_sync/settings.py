@@ -55,10 +55,10 @@ class SyncSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     A quartz in a server stays well below.
     """
-    least_wander_ppb: Positive = 5.0
+    least_wander_ppb: Positive = 1.0
     """The least wander that a bound assumes from now on, however steady the clock was.
 
-    A processor that begins to work warms its quartz.
+    That of a server's quartz at a steady temperature. A rate that turns widens the bound once a window has shown it.
     """
     void_after_windows: Annotated[int, msgspec.Meta(ge=3)] = 10
     """Windows in a row without a measurement after which nothing is promised: by then wander alone is past a

@@ -208,7 +208,7 @@ def test_after_a_start_bounds_narrow_and_are_always_true(start, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_holdover_widens_as_the_clock_was_seen_to_wander(start, seed):
-    """After 16 s without a word, some 1.3 us where clocks wander by 1 ppb/sqrt(s), and 6 where by 20."""
+    """After 16 s without a word, some 0.5 us where clocks wander by 1 ppb/sqrt(s), and 7 where by 20."""
     bounds = []
     for wander_ppb in (1.0, 20.0):
         run = start(seed=seed, load=0.2, wander_ppb=wander_ppb, nodes=5, streams=4)

@@ -9,6 +9,7 @@ from foliot_sync.core.limits import SIGMAS
 from foliot_sync.core.track.kalman import (
     ClockTracks,
     Measurement,
+    astray,
     learnt,
     local_at,
     predict,
@@ -54,7 +55,7 @@ def test_prediction_follows_the_drift_and_spreads_the_covariance(age_s):
 def test_update_is_the_textbook_filter():
     """Gain, state and covariance equal those of the matrix equations."""
     before, noise = track(), np.diag([400.0, 90.0])
-    measured = Measurement(*(np.array([value]) for value in (1_000.0, 400.0, -30.0, 90.0)))
+    measured = Measurement(*(np.array([value]) for value in (1_000.0, 400.0, -30.0, 90.0, 0.0)))
     after = update(before, measured)
     gain = covariance(before) @ np.linalg.inv(covariance(before) + noise)
     state = gain @ np.array([1_000.0, -30.0])
@@ -66,7 +67,7 @@ def test_update_is_the_textbook_filter():
 
 def test_restart_forgets():
     """After a contradiction only the last measurement counts."""
-    measured = Measurement(*(np.array([value]) for value in (5e6, 400.0, -30.0, 90.0)))
+    measured = Measurement(*(np.array([value]) for value in (5e6, 400.0, -30.0, 90.0, 0.0)))
     after = restart(track(windows=40), measured)
     assert (after.offset_ns[0], after.drift_ppb[0], after.windows[0]) == (5_000_000, -30.0, 1)
     assert covariance(after) == pytest.approx(np.diag([400.0, 90.0]))
@@ -75,7 +76,7 @@ def test_restart_forgets():
 def test_far_measurement_is_tamed():
     """An innovation of ten deviations moves the clock by less than one and a half of its own."""
     before = track(p00=100.0, p01=0.0)
-    far = Measurement(*(np.array([value]) for value in (200.0, 300.0, 0.0, 90.0)))
+    far = Measurement(*(np.array([value]) for value in (200.0, 300.0, 0.0, 90.0, 0.0)))
     assert abs(update(before, tamed(before, far, 3.0)).offset_ns[0]) < 15
     near = far._replace(offset=np.array([10.0]))
     assert tamed(before, near, 3.0).offset_variance[0] == 300.0
@@ -86,7 +87,7 @@ def test_bound_covers_every_age(wander_ppb):
     """What is promised is never less than the filter's own deviations, and hardly more where the rate's error says nothing of the offset's."""
     settings, density = SyncSettings(), np.array([2 * wander_ppb**2])
     for tracks in (track(), track(p00=1.0, p01=0.0, p11=0.1), track(p00=1e6, p01=-900.0, p11=1.0)):
-        known = tracks._replace(density=density)
+        known = tracks._replace(density=density, shown=density)
         promised = promise(known, settings)
         steady = known._replace(density=np.maximum(density, 2 * settings.least_wander_ppb**2))
         for age_s in np.linspace(0.01, 20, 200):
@@ -128,7 +129,8 @@ def test_noise_and_wander_are_learnt_from_how_far_measurements_lie_from_lines(tr
         offset, rate = offset + 2 * rate + walk[:, 0], rate + walk[:, 1]
         tracks = predict(tracks, np.full(clocks, 2 * window * SECOND))
         seen = offset - tracks.offset_ns + random.normal(0, sigma, clocks)
-        measured = Measurement(seen, np.full(clocks, (stated * sigma) ** 2), np.zeros(clocks), np.full(clocks, 1e12))
+        stated_ns2 = np.full(clocks, (stated * sigma) ** 2)
+        measured = Measurement(seen, stated_ns2, np.zeros(clocks), np.full(clocks, 1e12), np.zeros(clocks))
         tracks = update(learnt(tracks, measured), weighed(tracks, measured))
     told = judge(tracks.heard, tracks.guess)
     assert true_ppb / 2 < np.sqrt(np.median(told.density) / 2) < true_ppb * 2
@@ -137,11 +139,71 @@ def test_noise_and_wander_are_learnt_from_how_far_measurements_lie_from_lines(tr
     assert (tracks.factor >= 1).all()
     assert tracks.caution == pytest.approx(np.maximum(1 / told.factor, 1.0))
     assert (tracks.density >= told.density).all()
+    assert tracks.shown == pytest.approx(told.density)
+    assert (tracks.likely <= 1).all()
+
+
+def test_a_bound_goes_by_the_noise_that_windows_have_shown():
+    """Fits that state four times the noise do not make it four times as wide, and it holds."""
+    random, clocks, sigma, stated = np.random.default_rng(7), 300, 2.0, 8.0
+    tracks = ClockTracks.unknown(clocks, 20.0)._replace(
+        windows=np.ones(clocks, np.int64), p00=np.full(clocks, stated**2), p11=np.full(clocks, 100.0)
+    )
+    rate, offset, wrong, bounds = np.zeros(clocks), np.zeros(clocks), [], []
+    shape = np.linalg.cholesky(2 * 1.0**2 * np.array([[8 / 3, 2.0], [2.0, 2.0]]))
+    for window in range(1, 100):
+        walk = random.normal(0, 1, (clocks, 2)) @ shape.T
+        offset, rate = offset + 2 * rate + walk[:, 0], rate + walk[:, 1]
+        later = predict(tracks, np.full(clocks, 2 * window * SECOND))
+        if window > 40:
+            wrong.append(np.abs(offset - later.offset_ns))
+            bounds.append(promise(tracks, SyncSettings()).at(2.0))
+        seen = offset - later.offset_ns + random.normal(0, sigma, clocks)
+        variance = np.full(clocks, stated**2)
+        measured = Measurement(seen, variance, np.zeros(clocks), np.full(clocks, 1e12), np.full(clocks, 1.0))
+        tracks = update(learnt(later, measured), weighed(later, measured))
+    assert (np.array(wrong) <= bounds).mean() > 0.999
+    assert np.median(bounds) < 3 * np.percentile(wrong, 99)
+
+
+def test_what_windows_have_in_common_is_not_averaged_out():
+    """It is the mean of what they have, and the bound allows for it where the filter's own variance is too great."""
+    tracks = track(p00=100.0)
+    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0, 49.0)))
+    assert restart(tracks, measured).lasting_ns[0] == 7.0
+    for _ in range(40):
+        tracks = update(predict(tracks, tracks.as_of_ns + 2 * SECOND), measured)
+    assert tracks.lasting_ns[0] == pytest.approx(7.0, abs=0.1)
+    quiet = tracks._replace(shown=tracks.density / 16)
+    wanted = SIGMAS * np.sqrt(tracks.p00[0] / 16 + 15 / 16 * tracks.lasting_ns[0] ** 2)
+    assert promise(quiet, SyncSettings()).bound_ns[0] == pytest.approx(wanted)
+
+
+def test_what_a_window_states_beyond_usual_ones_may_last():
+    """How much less noise there is than is stated, only usual windows have shown."""
+    tracks = track()._replace(caution=np.array([4.0]))
+    heard = tracks.heard._replace(variance=np.full(tracks.heard.variance.shape, 100.0))
+    usual = Measurement(*(np.array([value]) for value in (0.0, 100.0, 0.0, 90.0, 9.0)))
+    worse = usual._replace(offset_variance=np.array([500.0]))
+    assert weighed(tracks._replace(heard=heard), usual).lasting[0] == 9.0
+    assert weighed(tracks._replace(heard=heard), worse).lasting[0] == 9.0 + 0.75 * 400.0
+
+
+def test_a_measurement_is_astray_by_the_noise_that_windows_have_shown():
+    """The filter may take noise for greater, and be astonished at nothing."""
+    tracks = track(p00=100.0)
+    measured = Measurement(*(np.array([value]) for value in (50.0, 300.0, 0.0, 90.0, 0.0)))
+    assert astray(tracks, measured, 3.0)[0] == 0.0
+    heard = tracks.heard._replace(variance=np.full(tracks.heard.variance.shape, 300.0))
+    quiet = tracks._replace(shown=tracks.density / 16, heard=heard)
+    assert astray(quiet, measured, 3.0)[0] == 50.0 * 15 / 16
+    # What a window states beyond usual ones, none of them has shown to be too much.
+    assert astray(quiet, measured._replace(offset_variance=np.array([2_000.0])), 3.0)[0] == 0.0
 
 
 def test_a_drift_tells_as_little_as_an_offset_where_fits_overstate_their_noise():
     """Where offsets are a quarter as noisy as stated, and wander counts for more instead, drifts get no more weight for it."""
-    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0)))
+    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0, 0.0)))
     assert weighed(track(), measured).drift_variance[0] == 90.0
     wary = track()._replace(caution=np.array([16.0]))
     assert weighed(wary, measured).drift_variance[0] == 90.0 * 16 / 3
@@ -153,7 +215,7 @@ def test_hand_over_and_contradiction_begin_the_learning_anew():
     tracks = ClockTracks.unknown(2, 20.0)._replace(windows=np.array([3, 3]), p00=np.ones(2), p11=np.ones(2))
     for window in range(1, 12):
         tracks = predict(tracks, np.full(2, 2 * window * SECOND))
-        tracks = learnt(tracks, Measurement(*np.tile([[3.0], [25.0], [0.0], [1e12]], 2)))
+        tracks = learnt(tracks, Measurement(*np.tile([[3.0], [25.0], [0.0], [1e12], [0.0]], 2)))
     assert (tracks.heard.lines[:, 0] > 5).all()
     later = unsettled(tracks, np.array([True, False]), 20.0)
     assert (later.heard.lines[0] == 0).all()

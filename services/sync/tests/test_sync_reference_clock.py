@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foliot_sync.core.track.kalman import ClockTracks, local_at
-from foliot_sync.core.track.reference_clock import elect, hand_over
+from foliot_sync.core.track.reference_clock import crown, elect, hand_over
 
 SECOND = 1_000_000_000
 EPOCHS = {"node2": 50 * SECOND, "node1": 70 * SECOND}
@@ -29,6 +29,15 @@ EPOCHS = {"node2": 50 * SECOND, "node1": 70 * SECOND}
 def test_election(epochs, wanted, formerly, patient, chosen):
     """The wanted clock, one that an earlier run left off with, or the smallest name, in that order."""
     assert elect(epochs, wanted, formerly, patient=patient) == chosen
+
+
+def test_the_reference_wanders_no_more_than_the_steadiest_of_the_others():
+    """Each of them is measured against it, so what they show has its wander in it."""
+    tracks = ClockTracks.unknown(4, 20.0)._replace(
+        windows=np.array([9, 9, 9, 0]), shown=np.array([0.02, 18.0, 50.0, 1.0])
+    )
+    assert crown(tracks, 0).shown[0] == 18.0
+    assert crown(tracks._replace(windows=np.array([9, 0, 0, 0])), 0).shown[0] == tracks.guess[0]
 
 
 def test_hand_over_leaves_every_reading_where_it_was():

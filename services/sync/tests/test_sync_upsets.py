@@ -166,6 +166,20 @@ def test_lost_reference_is_replaced_without_a_jump(start, seed):
     assert max(map(abs, errors.values())) < 1_000
 
 
+def test_a_bound_widens_where_a_clock_is_not_where_it_was_expected(start):
+    """By a rate that turns a little, which no filter would call a step, and narrows again."""
+    run = start(seed=6, load=0.0, wander_ppb=0.3, nodes=5)
+    run.fleet.slew(3, 80, 100, 30)
+    run.to(80)
+    usual = run.states["node3"].bound_ns
+    widest = 0
+    for _ in range(5):
+        run.next()
+        widest = max(widest, run.states["node3"].bound_ns)
+        assert statuses(run)["node3"] == "synchronised"
+    assert widest > usual + 60
+
+
 @pytest.mark.parametrize("by_ppb", [100, 1_000])
 def test_a_steady_clock_whose_rate_turns_at_once_stays_within_its_hard_bound(start, by_ppb):
     """However steady it was. Its statistical bound holds again once a few windows have shown what it does now."""

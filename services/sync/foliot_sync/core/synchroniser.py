@@ -42,6 +42,8 @@ _TAME_SIGMAS = 3.0
 By chance, three in a thousand windows are.
 """
 
+_FADES = 0.5
+"""The share of a clock's distance from its prediction that its bound still has a window later."""
 _SET_NS = 10 * NANOSECONDS
 """A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as
 `reassembly` has it)."""
@@ -243,7 +245,11 @@ class Synchroniser:
         # In the reference's absence, the hard bound of the clock measured against counts for all.
         grown = 0.0 if ground == reference else self._grown_ns(weighing)
         going, measured = take(tracks, goes_on), take(weighing.measured, goes_on)
-        tame = kalman.tamed(going, kalman.weighed(going, measured), _TAME_SIGMAS)
+        weighed = kalman.weighed(going, measured)
+        tame, astray = kalman.tamed(going, weighed, _TAME_SIGMAS), np.zeros(len(reached))
+        # A rate that turns goes on to turn for some windows.
+        before = self._records.astray_ns[goes_on]
+        astray[goes_on] = np.maximum(kalman.astray(going, weighed, _TAME_SIGMAS), _FADES * before)
         going = kalman.learnt(going, tame._replace(offset_variance=tame.offset_variance / going.factor))
         tracks = put(tracks, goes_on, kalman.update(going, tame))
         tracks = put(tracks, begins, kalman.restart(take(tracks, begins), take(weighing.measured, begins)))
@@ -261,6 +267,7 @@ class Synchroniser:
             neighbours=weighing.offsets.neighbours[reached],
             surplus_ns=weighing.offsets.surplus,
             suspected_ns=away[reached],
+            astray_ns=astray[reached],
             noise_ns=np.where(np.isfinite(noise), noise, self._records.noise_ns)[reached],
         )
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 APART = 200e-6
 """Two clocks never run further apart: twice the 100 ppm that the worst PC crystals are sold with."""
-_LEAST_RANGE = 5e-9
-"""A slope is never known better: a quartz wanders by as much within a minute."""
+_LEAST_RANGE = 150e-9
+"""A slope is never known better, however steady both clocks were: a fan turns the rate of a quartz by as much."""
 
 
 class SlopeRange(NamedTuple):

@@ -86,9 +86,12 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> W
     variance += apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
     offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
     reached = np.isfinite(offsets.value)
-    # The errors of hosts' own stamping paths do not average out over the mesh.
-    offset_variance = np.where(reached, offsets.variance + noise.clocks**2, 1.0)
-    measured = kalman.Measurement(np.where(reached, offsets.value, 0.0), offset_variance, drift, drift_variance)
+    # The errors of hosts' own stamping paths do not average out, neither over the mesh nor over windows.
+    lasting = np.where(reached, noise.clocks**2, 0.0)
+    offset_variance = np.where(reached, offsets.variance + lasting, 1.0)
+    measured = kalman.Measurement(
+        np.where(reached, offsets.value, 0.0), offset_variance, drift, drift_variance, lasting
+    )
     tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
@@ -194,4 +197,5 @@ def _by_majority(measured: kalman.Measurement, tracks: kalman.ClockTracks, reach
         offset_variance=measured.offset_variance + np.median(tracks.p00[common]),
         drift=measured.drift - np.where(tracks.known, drift, 0.0),
         drift_variance=measured.drift_variance + np.median(tracks.p11[common]),
+        lasting=measured.lasting,
     )

@@ -27,6 +27,9 @@ class ClockRecords(NamedTuple):
     surplus_ns: Floats
     suspected_ns: Floats
     """How far the last window was from the prediction, if it was too far to believe either; else 0."""
+    astray_ns: Floats
+    """How far the last window was from the prediction, if by more than chance explains; else 0, or what is left of
+    the windows before."""
     noise_ns: Floats
     """The noise of each clock's stamps, from the pairs of the last window that reached it; 0: none did."""
 
@@ -38,6 +41,7 @@ class ClockRecords(NamedTuple):
             np.full(clocks, settings.void_after_windows),
             np.full(clocks, UNSYNCHRONISED, dtype=np.int8),
             ints,
+            floats,
             floats,
             floats,
             floats,

@@ -25,6 +25,10 @@ _OVERSTATED = 3.0
 kernels."""
 
 
+_ENOUGH = 10.0
+"""Lines through windows of a clock before its bound goes by what they show: half a minute of windows."""
+
+
 class ClockTracks(NamedTuple):
     """Clocks, by number."""
 
@@ -37,6 +41,8 @@ class ClockTracks(NamedTuple):
     p01: Floats
     p11: Floats
     """Variance of the drift, ppb²."""
+    lasting_ns: Floats
+    """Deviation of the part of the offset's error that windows have in common, so that no filter averages it out."""
     hard_ns: Floats
     """Hard bound at `as_of_ns`."""
     measured_ns: Ints
@@ -45,7 +51,9 @@ class ClockTracks(NamedTuple):
     """Windows that agreed in a row; 0: the entry is no more than a place to start from."""
     density: Floats
     """Density of the wander of the clock's rate against the reference's, ppb² per second, as its windows have shown
-    it."""
+    it, and more where `caution` is more than 1."""
+    shown: Floats
+    """The density that its windows have shown; the filter's until there are enough of them."""
     guess: Floats
     """The density that was assumed before they had."""
     factor: Floats
@@ -68,9 +76,11 @@ class ClockTracks(NamedTuple):
             far,
             floats,
             far,
+            floats,
             far,
             ints,
             ints,
+            density,
             density,
             density,
             np.ones(clocks),
@@ -83,10 +93,20 @@ class ClockTracks(NamedTuple):
         """The clocks that have a track."""
         return self.windows > 0
 
+    @property
+    def likely(self) -> Floats:
+        """The factor on the filter's variances that makes them as great as windows have shown.
+
+        At most 1.
+        """
+        return np.asarray(self.shown / self.density)
+
     def anew(self) -> ClockTracks:
         """The tracks without what measurements have said of noise and wander, because the clock or its reference has changed."""
         ones = np.ones(len(self.windows))
-        return self._replace(guess=self.density, factor=ones, caution=ones, heard=nothing(len(self.windows)))
+        return self._replace(
+            shown=self.density, guess=self.density, factor=ones, caution=ones, heard=nothing(len(self.windows))
+        )
 
 
 class Measurement(NamedTuple):
@@ -96,6 +116,8 @@ class Measurement(NamedTuple):
     offset_variance: Floats
     drift: Floats
     drift_variance: Floats
+    lasting: Floats
+    """The part of the offset's variance that windows have in common, ns²."""
 
 
 def local_at(tracks: ClockTracks, reference_ns: int) -> Ints:
@@ -137,6 +159,8 @@ def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
         p00=k00 * measured.offset_variance,
         p01=k01 * measured.drift_variance,
         p11=k11 * measured.drift_variance,
+        # What windows have in common adds up, however small the gains are.
+        lasting_ns=(1 - k00) * tracks.lasting_ns + k00 * np.sqrt(measured.lasting),
         measured_ns=tracks.as_of_ns,
         windows=tracks.windows + 1,
     )
@@ -152,7 +176,14 @@ def learnt(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
     heard = hear(tracks.heard, told, tracks.as_of_ns, seen_ns, measured.offset_variance)
     shown = judge(heard, tracks.guess)
     told = shown.cautious(tracks.guess)
-    return tracks._replace(density=told.density, factor=told.factor, caution=told.factor / shown.factor, heard=heard)
+    sure = heard.lines[:, 0] >= _ENOUGH
+    return tracks._replace(
+        density=told.density,
+        shown=np.where(sure, shown.density, told.density),
+        factor=told.factor,
+        caution=told.factor / shown.factor,
+        heard=heard,
+    )
 
 
 def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
@@ -160,11 +191,19 @@ def weighed(tracks: ClockTracks, measured: Measurement) -> Measurement:
 
     Where the filter takes offsets and wander to be worse than they are, it has to take drifts to be so too. Else they
     would count for more than they tell.
+
+    How much less noise there is than fits state, usual windows have shown. What a window states beyond them may last.
     """
     return measured._replace(
         offset_variance=tracks.factor * measured.offset_variance,
         drift_variance=np.maximum(tracks.caution / _OVERSTATED, 1.0) * measured.drift_variance,
+        lasting=measured.lasting + (1 - 1 / tracks.caution) * _beyond_usual(tracks, measured),
     )
+
+
+def _beyond_usual(tracks: ClockTracks, measured: Measurement) -> Floats:
+    """By how much measurements state more variance than those before."""
+    return np.maximum(measured.offset_variance - np.median(tracks.heard.variance, axis=1), 0.0)
 
 
 def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
@@ -175,6 +214,7 @@ def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
         p00=measured.offset_variance,
         p01=np.zeros_like(measured.offset),
         p11=measured.drift_variance,
+        lasting_ns=np.sqrt(measured.lasting),
         measured_ns=tracks.as_of_ns,
         windows=np.ones_like(tracks.windows),
     )
@@ -189,7 +229,18 @@ def unsettled(tracks: ClockTracks, which: Mask, wander_ppb: float) -> ClockTrack
         return tracks
     anew = take(tracks, which).anew()
     density = np.maximum(anew.density, 2 * wander_ppb**2)
-    return put(tracks, which, anew._replace(density=density, guess=density))
+    return put(tracks, which, anew._replace(density=density, shown=density, guess=density))
+
+
+def astray(tracks: ClockTracks, measured: Measurement, sigmas: float) -> Floats:
+    """How far measurements are from known tracks, where that is more than so many likely deviations; else 0, in ns.
+
+    It counts as far as the filter's variances are greater than likely ones: for these, no bound needs to be wider.
+    """
+    away = np.abs(measured.offset)
+    chance = tracks.likely * (tracks.p00 + measured.offset_variance)
+    chance = chance + (1 - tracks.likely) * _beyond_usual(tracks, measured)
+    return np.where(away > sigmas * np.sqrt(chance), (1 - tracks.likely) * away, 0.0)
 
 
 def tamed(tracks: ClockTracks, measured: Measurement, sigmas: float) -> Measurement:

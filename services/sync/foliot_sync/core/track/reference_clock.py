@@ -66,6 +66,7 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
         p00=tracks.p00 + tracks.p00[heir],
         p01=tracks.p01 + tracks.p01[heir],
         p11=tracks.p11 + tracks.p11[heir],
+        lasting_ns=np.hypot(tracks.lasting_ns, tracks.lasting_ns[heir]),
         hard_ns=tracks.hard_ns + tracks.hard_ns[heir],
         density=tracks.density + tracks.density[heir],
     )
@@ -73,6 +74,14 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
 
 
 def crown(tracks: ClockTracks, reference: int) -> ClockTracks:
-    """The tracks with the reference's own as it is by definition: certain, and without drift."""
-    windows = max(int(tracks.windows[reference]), 1)
-    return changed(tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, hard_ns=0.0, windows=windows)
+    """The tracks with the reference's own as it is by definition: certain, and without drift.
+
+    What every other clock wanders against it has its own wander in it.
+    """
+    windows, others = max(int(tracks.windows[reference]), 1), tracks.known.copy()
+    others[reference] = False
+    shown = tracks.shown[others].min() if others.any() else tracks.guess[reference]
+    return changed(
+        tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, lasting_ns=0.0, hard_ns=0.0, windows=windows,
+        shown=shown,
+    )  # fmt: skip

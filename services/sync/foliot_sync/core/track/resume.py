@@ -84,7 +84,14 @@ def former_run(said: Mapping[str, ClockState], heard: Sequence[HeardNode], setti
 
 def _is_sound(state: ClockState) -> bool:
     """Whether sync can go on with a state."""
-    sizes = (state.bound_ns, state.hard_bound_ns, state.growth_ppb, state.wander_ppb, state.stamp_noise_ns)
+    sizes = (
+        state.bound_ns,
+        state.hard_bound_ns,
+        state.growth_ppb,
+        state.wander_ppb,
+        state.stamp_noise_ns,
+        state.rate_wander_ppb,
+    )
     near = abs(state.reference_ns(state.as_of_ns)) < FAR_NS and abs(state.reference_ns(state.void_after_ns)) < FAR_NS
     return state.status in BELIEVED and state.epoch_ns != 0 and near and all(0 <= size < _MOST for size in sizes)
 
@@ -116,6 +123,9 @@ def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -
     bound = np.array([each.bound_at_ns(at_ns) for each, at_ns in pairs], np.float64) / SIGMAS
     growth = np.array([each.growth_ppb for each in states]) / SIGMAS
     wander = np.array([each.wander_ppb for each in states]) / SIGMAS
+    # The filter's variances are greater than those of the bound, as its density is.
+    density = np.maximum(3 * wander**2, 2 * settings.least_wander_ppb**2)
+    greater = np.maximum(np.array([each.rate_wander_ppb for each in states]) ** 2 / density, 1.0)
     void = np.array([each.void_after_ns for each in states], np.int64)
     return (
         ClockTracks.unknown(len(states), settings.wander_ppb)
@@ -124,13 +134,13 @@ def _tracks(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) -
             offset_ns=np.array([each.reference_ns(at_ns) - at_ns for each, at_ns in pairs], np.int64),
             drift_ppb=np.array([each.drift_ppb for each in states], np.float64),
             # Nothing is known better than whole nanoseconds say.
-            p00=np.maximum(bound, 1.0) ** 2,
+            p00=np.maximum(bound, 1.0) ** 2 * greater,
             p01=np.zeros(len(states)),
-            p11=np.maximum(growth, 1.0) ** 2,
+            p11=np.maximum(growth, 1.0) ** 2 * greater,
             hard_ns=np.array([each.hard_bound_at_ns(at_ns) for each, at_ns in pairs], np.float64),
             measured_ns=void - settings.void_after_windows * settings.window_ns,
             windows=np.full(len(states), SETTLE_WINDOWS),
-            density=np.maximum(3 * wander**2, 2 * settings.least_wander_ppb**2),
+            density=density * greater,
         )
         .anew()
     )
@@ -151,5 +161,6 @@ def _records(states: Sequence[ClockState], now_ns: int, settings: SyncSettings) 
         neighbours=np.array([state.neighbours for state in states], np.int64),
         surplus_ns=np.array([state.surplus_ns for state in states], np.float64),
         suspected_ns=np.zeros(len(states)),
+        astray_ns=np.zeros(len(states)),
         noise_ns=np.array([state.stamp_noise_ns for state in states], np.float64),
     )

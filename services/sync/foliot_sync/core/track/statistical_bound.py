@@ -37,10 +37,13 @@ class StatisticalBound(NamedTuple):
 
 def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
     """The statistical bounds of these clocks."""
-    known, density = tracks.known, np.maximum(tracks.density, 2 * settings.least_wander_ppb**2)
+    known, density = tracks.known, np.maximum(tracks.shown, 2 * settings.least_wander_ppb**2)
+    # As far as the filter takes noise for greater than it is, it allows for what lasts.
+    p00 = tracks.likely * tracks.p00 + (1 - tracks.likely) * tracks.lasting_ns**2
+    p11 = tracks.likely * tracks.p11
     return StatisticalBound(
-        np.where(known, SIGMAS * np.sqrt(tracks.p00), np.inf),
-        np.where(known, SIGMAS * np.sqrt(tracks.p11), 0.0),
+        np.where(known, SIGMAS * np.sqrt(p00), np.inf),
+        np.where(known, SIGMAS * np.sqrt(p11), 0.0),
         np.where(known, SIGMAS * np.sqrt(density / 3), 0.0),
     )
 
