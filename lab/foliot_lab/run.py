@@ -161,7 +161,7 @@ class _Run:
         self._lab = lab
         self._out = out
         self._scenario = lab.scenario
-        self._narrator = Narrator(lab.time, lab.truth, out)
+        self._narrator = Narrator(lab.time, lab.truth, out, lab.plan.link_name)
         self._collector = Collector(lab.time, lab.truth, lambda heard: self._narrator.hear(heard.message))
         self._pulses: dict[str, dict[Pair, Pulses]] = {}
         self._injections: dict[str, Injection] = {}
@@ -185,6 +185,7 @@ class _Run:
                 seen=witnessed(tuple(self._injections.values()), self._pulses, self._lab.plan),
                 events=self._collector.events,
                 commands=self._collector.commands,
+                outcomes=self._collector.outcomes,
                 flows=load.plans,
                 record=load.record,
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns, load.train_began_ns),

@@ -133,6 +133,7 @@ def test_homes_are_settings_that_the_remediator_reads():
     settings = read(RemediatorSettings, "remediator", {"remediator": {"placements": rules}}, {}, source="lab")
     (rule,) = settings.placements
     assert (rule.node, rule.peer, rule.rail, rule.via, rule.entropy) == ("node0", "node3", "rail1", "rail1", 2)
+    assert not rule.pinned
 
 
 @pytest.mark.net

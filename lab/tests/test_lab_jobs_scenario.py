@@ -59,9 +59,10 @@ def test_a_training_job_has_the_keys_of_train():
     assert trains(read)
 
 
-def test_the_example_is_read():
-    """That of the documentation."""
-    read = load_scenario(EXAMPLES / "two-jobs.toml")
+@pytest.mark.parametrize("name", ["two-jobs", "two-jobs-cured"])
+def test_the_examples_are_read(name):
+    """Those of the documentation."""
+    read = load_scenario(EXAMPLES / f"{name}.toml")
     assert [each.placed for each in read.jobs] == ["collide", "collide"]
     assert read.solo_s
 

@@ -10,6 +10,8 @@ from made_runs import FAULT, REFERENCE, NoSkew
 
 from foliot_lab.measure.clock_truth import LabTime, Truth
 from foliot_lab.report.narration import Narrator
+from foliot_lab.scenario.spec import FabricSpec
+from foliot_lab.scenario.topology import plan
 from foliot_schemas import ClockState, Command, Event, Outcome
 
 MS = 1_000_000
@@ -153,6 +155,18 @@ async def test_what_is_said_of_many_paths_is_one_line_and_an_unknown_kind_is_tol
         ("detector", "quake shaking: a"),
         ("detector", "quake shaking: b"),
     }
+
+
+async def test_a_link_has_the_labs_name(until):
+    """By the address of the port that it enters, which is its name on the bus."""
+    out, links = io.StringIO(), plan(FabricSpec(hosts=4, rails=1, leaves=2, spines=2), 7)
+    narrator = Narrator(LabTime.starting_now(), Truth({}), out, links.link_name)
+    for who, state in (("10.110.0.1", "fabric-contention"), ("node3.rail0", "incast")):
+        narrator.hear(Event(id=who, kind="contention", who=who, state=state, at_ns=0, since_ns=0))
+    await until(lambda: out.getvalue().count("\n") == 2)
+    assert "flows share the link rail0.leaf0-spine0 while others have room" in out.getvalue()
+    assert "flows that arrive at node3.rail0 want more than it carries" in out.getvalue()
+    assert links.link_name("node3.rail0/in") == links.link_name("node3.rail0/out") == "node3.rail0"
 
 
 def test_times_are_those_of_the_scenario():

@@ -31,12 +31,14 @@ def test_the_report_has_the_promised_form():
         "train",
         "jobs",
         "contended",
+        "contention",
+        "moves",
         "verdict",
         "commit",
         "versions",
         "scenario",
     ]
-    assert (made["jobs"], made["contended"]) == ([], [])
+    assert made["jobs"] == made["contended"] == made["contention"] == made["moves"] == []
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns",
         "moves", "events",

@@ -178,7 +178,7 @@ def _contention_words(event: Verdict) -> str:
     flows = event.related.get("flows", ())
     return (
         f" ({len(flows)} flows, the slowest at {event.number('slowest_share'):.0%} of what it could get)"
-        if flows
+        if flows and "slowest_share" in event.evidence
         else ""
     )
 

@@ -119,6 +119,8 @@ def test_an_event_names_the_other_things_that_it_concerns():
     assert words.endswith(", 5 more)")
     assert "links 10.110.0.5, flows node0.rail0>node9.rail0, node1.rail0>node9.rail0" in words
     assert sentence(event).endswith(" (9 flows, the slowest at 50% of what it could get)")
+    over = msgspec.structs.replace(event, state="clear", evidence={"lasted_ms": 2.0})
+    assert sentence(over) == "nothing is short at 10.110.0.5 any more"
 
 
 def test_columns_are_lists_of_numbers_in_json():

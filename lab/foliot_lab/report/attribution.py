@@ -11,6 +11,11 @@ see thousands of packets before it says `sound` takes longer than any recovery o
 Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.
 Then the one that explained an earlier event of the same trace counts, or else the one injected last.
 
+Contention that the lab saw itself explains its event, and all that follows from that event by its `cause`: the end, the
+moves, what takes them back, and refusals. Where the lab has no jobs and so no truth about it, contention may be a
+consequence of a fault. The fault, or Foliot's answer to it, has led the traffic of two NICs over one link. It explains an
+event about flows that begin or end at a node of its NICs. Neither counts among the fault's own events.
+
 A cut bus or a missing service also explains everything that follows by its `cause` from an explained event. For all
 other faults, a `cause` is not enough: the event must be about the fault's own things.
 """
@@ -23,10 +28,10 @@ import msgspec
 
 from foliot_lab.measure.outages import UNSEEN
 from foliot_lab.report.blast_radius import Scope, scope
-from foliot_schemas.event_kinds import is_relief
+from foliot_schemas.event_kinds import CONTENTION, is_relief
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.bus_recorder import Heard
@@ -54,7 +59,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """Each fault's events and commands in the order of arrival, and those that no fault explains."""
+    """Each fault's events and commands in the order of arrival, and those that nothing explains."""
 
     events: dict[str, list[Heard[Event]]]
     commands: dict[str, list[Heard[Command]]]
@@ -81,16 +86,26 @@ def spans(injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: 
     return found
 
 
-def explain(events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span]) -> Explained:
-    """Sorts events and commands under the faults that explain them."""
-    return _Sorter(faults).sort(events, commands)
+def explain(
+    events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span], *,
+    contended: Collection[str] | None = None,
+) -> Explained:  # fmt: skip
+    """Sorts events and commands under the faults that explain them.
+
+    Parameters:
+        contended: the ids of events about contention that are right by the lab's own truth; None: it has none.
+    """
+    return _Sorter(faults, contended).sort(events, commands)
 
 
 class _Sorter:
-    def __init__(self, faults: Sequence[Span]) -> None:
+    def __init__(self, faults: Sequence[Span], contended: Collection[str] | None) -> None:
         self._faults = sorted(faults, key=lambda span: span.since_ns, reverse=True)
         self._of_event: dict[str, Span] = {}
         self._of_trace: dict[str, Span] = {}
+        self._contended = contended
+        self._of_contention: set[str] = set()
+        """Ids of events about contention that is explained, and of those that follow from them."""
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -102,7 +117,10 @@ class _Sorter:
         for event in sorted(events, key=lambda heard: heard.at_ns):
             span = self._event(event)
             if span is None:
-                found.stray_events.append(event)
+                if self._is_of_contention(event):
+                    self._of_contention.add(event.message.id)
+                else:
+                    found.stray_events.append(event)
             else:
                 self._of_event[event.message.id] = span
                 if event.message.fault:
@@ -110,6 +128,8 @@ class _Sorter:
                 found.events[span.fault_id].append(event)
         for command in sorted(commands, key=lambda heard: heard.at_ns):
             span = self._command(command)
+            if span is None and command.message.cause in self._of_contention:
+                continue
             (found.stray_commands if span is None else found.commands[span.fault_id]).append(command)
         return found
 
@@ -131,6 +151,17 @@ class _Sorter:
         if parts and all(parts):
             return cause if cause in active else next(span for span, parts in judged if any(parts))
         return self._following(heard.message.cause, heard.at_ns)
+
+    def _is_of_contention(self, heard: Heard[Event]) -> bool:
+        event = heard.message
+        if event.cause in self._of_contention:
+            return True
+        if self._contended is not None:
+            return event.id in self._contended
+        if event.kind != CONTENTION.name or is_relief(event):
+            return False
+        flows = event.related.get("flows", ())
+        return any(span.lasts_at(heard.at_ns) and span.scope.has_end_of(flows) for span in self._faults)
 
     def _following(self, cause: str, at_ns: int) -> Span | None:
         span = self._of_event.get(cause)

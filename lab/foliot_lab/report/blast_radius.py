@@ -26,6 +26,8 @@ from foliot_schemas import event_kinds
 from foliot_schemas.names import nic_name, node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from foliot_lab.scenario.topology import FabricPlan
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_schemas import Command, Event
@@ -69,6 +71,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         if concerns == "nic":
             return who in (self.nics if known is not None and known.is_local else self.near)
         return concerns == "anything" and (who in self.near or any(node_of(nic) == who for nic in self.near))
+
+    def has_end_of(self, flows: Iterable[str]) -> bool:
+        """Whether one of these flows, by their names on the bus, begins or ends at a node of the fault's NICs."""
+        nodes = {node_of(nic) for nic in self.near}
+        return any(node_of(end) in nodes for flow in flows for end in flow.split(">"))
 
     def parts_of(self, command: Command) -> tuple[bool, ...]:
         """For every part of a command, in a fixed order: whether it is about the fault's own things."""

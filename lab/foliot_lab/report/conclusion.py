@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.report.contention_text import told as told_of_contention
 from foliot_lab.report.figures_text import count_of, time_of
 from foliot_lab.report.job_text import summary, told
 from foliot_lab.report.report import Conclusion
@@ -28,13 +29,15 @@ def conclude(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
-    """The last lines of a run: every outcome, the jobs, the clocks' accuracy, the machine's state, loops' long steps."""
+    """The last lines of a run: every outcome, jobs, contention, clocks' accuracy, the machine, loops' long steps."""
     for each in conclusion.outcomes:
         yield f"{'right' if each.right else 'WRONG'}  {each.fault:<4} {each.sentence}"
     if report.train is not None:
         yield summary(report.train)
     for job in report.jobs:
         yield told(job)
+    for said in report.contention:
+        yield told_of_contention(said, report.contended)
     clocks = report.clocks
     if clocks.true_error_ns.p50 is not None:
         yield (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from foliot_lab.workload.flow_record import FlowRecord
     from foliot_lab.workload.jobs import JobsRecord
     from foliot_lab.workload.train.record import JobRecord
-    from foliot_schemas import Command, Event
+    from foliot_schemas import Command, Event, Outcome
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The witness's verdict on each fault, see `witnessed`."""
     events: Sequence[Heard[Event]]
     commands: Sequence[Heard[Command]]
+    outcomes: Sequence[Heard[Outcome]] = ()
     flows: tuple[FlowPlan, ...]
     record: FlowRecord | None
     """The record of `flows`, in their order; None without any."""

@@ -11,6 +11,8 @@ from foliot.text.events import sentence
 from foliot_schemas import Command, Event, Outcome, event_kinds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.clock_truth import LabTime, Truth
     from foliot_lab.scenario.spec import FaultSpec
@@ -53,12 +55,17 @@ _ACTIONS = {
 
 
 class Narrator:
-    """Writes one line for each event, with the seconds since the workload started."""
+    """Writes one line for each event, with the seconds since the workload started.
 
-    def __init__(self, time: LabTime, truth: Truth, out: TextIO) -> None:
+    Parameters:
+        named: the lab's name of a thing, by Foliot's.
+    """
+
+    def __init__(self, time: LabTime, truth: Truth, out: TextIO, named: Callable[[str], str] = str) -> None:
         self._time = time
         self._truth = truth
         self._out = out
+        self._named = named
         self.zero_ns = time.now_ns()
         """Second 0, lab time."""
         self._gathered: dict[tuple[str, ...], list[Event | Command | Outcome]] = {}
@@ -137,7 +144,8 @@ class Narrator:
 
     def _tell_events(self, events: list[Event]) -> None:
         first = min(events, key=lambda event: event.at_ns)
-        who = first.who if len(events) == 1 else f"{first.who} and {len(events) - 1} more"
+        named = self._named(first.who)
+        who = named if len(events) == 1 else f"{named} and {len(events) - 1} more"
         kind = event_kinds.find(first.kind)
         speaker = "detector" if kind is None else kind.publisher
         self.say(sentence(first, who), at_ns=self._lab_ns(first.at_ns), who=speaker)

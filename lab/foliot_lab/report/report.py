@@ -14,8 +14,10 @@ from foliot_lab.report.attribution import RECOVERY_NS, explain, spans
 from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.connectivity import Ways
 from foliot_lab.report.contended import Contended, contended
+from foliot_lab.report.contention_report import ContentionReport, MoveReport, Verdicts
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.report.job_report import JobReport, job_reports
+from foliot_lab.report.message_times import lab_ns
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
 _BEFORE_STRAYS_NS = 1_500_000_000
 """The look back before the first stray. A silence is reported within a quarter of a second, a dead process after
 one."""
-_HONEST_NS = 1_000_000_000
-"""The greatest distance of a time inside a message from its arrival. Beyond it, the time dates from before the
-clocks were in step, and the arrival stands in."""
 
 
 class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +121,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobReport] = []
     """Empty, if the scenario has one workload and no jobs."""
     contended: list[Contended] = []
+    contention: list[ContentionReport] = []
+    """What was said of contention."""
+    moves: list[MoveReport] = []
+    """What was moved for it."""
     verdict: Conclusion | None = None
     """None before it was judged."""
     commit: str | None = None
@@ -200,7 +203,12 @@ def _undisturbed(
 def build(evidence: Evidence) -> Report:
     """The report of a run."""
     faults = spans(evidence.injections, evidence.seen, evidence.fabric, evidence.end_ns)
-    found = explain(evidence.events, evidence.commands, faults)
+    jobs = [] if evidence.jobs is None else job_reports(evidence.jobs)
+    shared = [] if evidence.jobs is None else contended(evidence.jobs)
+    said = Verdicts(evidence, jobs, shared)
+    found = explain(
+        evidence.events, evidence.commands, faults, contended=None if evidence.jobs is None else said.right()
+    )
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
     accounts = Accounts(evidence, faults, allowances)
@@ -214,8 +222,10 @@ def build(evidence: Evidence) -> Report:
         unexplained=_unexplained(evidence, found),
         machine=evidence.machine,
         train=None if evidence.job is None else evidence.job.summary(),
-        jobs=[] if evidence.jobs is None else job_reports(evidence.jobs),
-        contended=[] if evidence.jobs is None else contended(evidence.jobs),
+        jobs=jobs,
+        contended=shared,
+        contention=said.reports(),
+        moves=said.moves(),
     )
 
 
@@ -266,7 +276,7 @@ def _train(evidence: Evidence, injection: Injection, span: Span) -> TrainFault |
 def first_detected_ns(events: Iterable[Heard[Event]], truth: Truth, lab: LabTime) -> int | None:
     """The decision time of the first of these events that finds a trouble, as lab time; None: none does."""
     return min(
-        (_lab_ns(truth, lab, event.message.at_ns, event.at_ns) for event in events if detects(event.message)),
+        (lab_ns(truth, lab, event.message.at_ns, event.at_ns) for event in events if detects(event.message)),
         default=None,
     )
 
@@ -276,19 +286,10 @@ def _commanded_ns(evidence: Evidence, events: Sequence[Heard[Event]]) -> int | N
     faults = {event.message.fault for event in events} - {""}
     return min(
         (
-            _lab_ns(evidence.truth, evidence.lab, command.message.issued_ns, command.at_ns)
+            lab_ns(evidence.truth, evidence.lab, command.message.issued_ns, command.at_ns)
             for command in evidence.commands
             if command.message.verb == "reroute"
             and (command.message.cause in causes or command.message.fault in faults)
         ),
         default=None,
     )
-
-
-def _lab_ns(truth: Truth, lab: LabTime, reference_ns: int, arrival_ns: int) -> int:
-    """A time inside a message, as lab time."""
-    raw_ns = truth.raw_ns(reference_ns)
-    if raw_ns is None:
-        return arrival_ns
-    lab_ns = lab.of_raw(raw_ns)
-    return lab_ns if abs(arrival_ns - lab_ns) <= _HONEST_NS else arrival_ns

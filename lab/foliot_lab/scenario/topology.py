@@ -114,6 +114,20 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
         return {link.name: link for link in (*self.nics, *self.trunks)}
 
     @cached_property
+    def _link_names(self) -> dict[str, str]:
+        """The name of each link by what Foliot calls it: by the address of the port that it enters, or by its NIC."""
+        names: dict[str, str] = {}
+        for link in self.links.values():
+            names |= {port.address.partition("/")[0]: link.name for port in (link.near, link.far)}
+        for nic in self.nics:
+            names |= {f"{nic.name}/out": nic.name, f"{nic.name}/in": nic.name}
+        return names
+
+    def link_name(self, called: str) -> str:
+        """The lab's name of a link that Foliot names; any other name as it is."""
+        return self._link_names.get(called, called)
+
+    @cached_property
     def ports(self) -> dict[str, list[Port]]:
         """The ports of every host and router."""
         ports: dict[str, list[Port]] = {name: [] for name in (*self.hosts, *(router.name for router in self.routers))}

@@ -155,7 +155,7 @@ def homes(chosen: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
         chosen: the index of an entropy, by source, destination and rail.
     """
     rules = [
-        {"node": node, "peer": peer, "rail": rail, "via": rail, "entropy": entropy}
+        {"node": node, "peer": peer, "rail": rail, "via": rail, "entropy": entropy, "pinned": False}
         for (node, peer, rail), entropy in sorted(chosen.items())
     ]
     return {"remediator.placements": rules} if rules else {}

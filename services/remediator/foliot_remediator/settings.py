@@ -28,6 +28,8 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Rail that carries it."""
     entropy: int
     """Index of the UDP source port in `node.entropies`, from 0."""
+    pinned: bool = True
+    """Whether nothing moves it for a gain. If not, it is only where the traffic begins."""
 
 
 class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -259,6 +259,15 @@ def test_what_an_administrator_placed_stays(placed, other):
     assert [*moves(world.contend())] == [(f"node{other}", f"node{other + 4}")]
 
 
+def test_what_is_placed_only_at_first_moves():
+    """A placement that is not pinned says where traffic begins."""
+    rules = tuple(
+        PlacementRule(node=f"node{node}", peer=f"node{node + 4}", rail="rail0", via="rail0", entropy=0, pinned=False)
+        for node in range(2)
+    )
+    assert len(moves(world_of(placements=rules).contend())) == 1
+
+
 def test_a_way_that_nobody_hears_is_not_taken():
     """Of three, two are silent or unknown."""
     world = world_of()

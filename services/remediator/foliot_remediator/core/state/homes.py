@@ -44,6 +44,9 @@ class Homes:
             )
             for rule in settings.placements
         }
+        self._pinned = frozenset(
+            Destination(rule.node, rule.peer, rule.rail) for rule in settings.placements if rule.pinned
+        )
         self._chosen: dict[Destination, Placement] = {}
         """As the bucket tells."""
         self._unsaved: dict[Destination, Placement | None] = {}
@@ -83,9 +86,9 @@ class Homes:
             return self._unsaved[destination]
         return self._chosen.get(destination)
 
-    def is_configured(self, destination: Destination) -> bool:
-        """Whether an administrator has placed it."""
-        return destination in self._configured
+    def is_pinned(self, destination: Destination) -> bool:
+        """Whether an administrator has placed it for good."""
+        return destination in self._pinned
 
     def chosen_of(self, node: str) -> list[Destination]:
         """The destinations of a node that have a choice."""

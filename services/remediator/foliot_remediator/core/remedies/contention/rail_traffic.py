@@ -135,6 +135,6 @@ class RailTraffic:
         away = {(node, destination.rail), (node, self._rail)} & view.routing.away.keys()
         if away or destination in view.routing.moved or destination in self._held:
             return False
-        if view.selector.homes.is_configured(destination) or not view.inventory.owns(node):
+        if view.selector.homes.is_pinned(destination) or not view.inventory.owns(node):
             return False
         return self._found[destination].rate_bps > 0 and view.selector.usable(node, way, self._now_ns)

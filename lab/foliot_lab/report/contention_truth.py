@@ -1,0 +1,118 @@
+"""Whether what Foliot says of contention is true, by what the lab knows of its links, jobs and faults. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_lab.report.message_times import lab_ns
+from foliot_schemas.names import node_of, parse_flow, rail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.report.contended import Contended
+    from foliot_lab.report.evidence import Evidence
+    from foliot_lab.workload.flow_loop import FlowPlan
+    from foliot_schemas import Event
+
+_BEFORE_NS = 5_000_000_000
+"""What a verdict is about may have been over for so long when the verdict says that it began."""
+_LEAST_FLOWS = 2
+
+
+class Claim(NamedTuple):
+    """What an event says of contention, in the lab's names and lab time."""
+
+    verdict: str
+    place: str
+    """A link, a NIC or a flow."""
+    links: tuple[str, ...]
+    """Those that may be the place."""
+    flows: tuple[str, ...]
+    since_ns: int
+    detected_ns: int
+
+    def is_beside(self, since_ns: int, until_ns: int | None) -> bool:
+        """Whether the claim is about a time that overlaps this one; None: it has no end."""
+        return since_ns <= self.detected_ns and (until_ns is None or until_ns >= self.since_ns - _BEFORE_NS)
+
+
+def claim_of(heard: Heard[Event], evidence: Evidence) -> Claim:
+    """What an event says."""
+    event, named = heard.message, evidence.fabric.link_name
+    detected_ns = lab_ns(evidence.truth, evidence.lab, event.at_ns, heard.at_ns)
+    return Claim(
+        verdict=event.state,
+        place=flow_name(event.who) if ">" in event.who else named(event.who),
+        links=tuple(dict.fromkeys(map(named, event.related.get("links", ())))),
+        flows=tuple(map(flow_name, event.related.get("flows", ()))),
+        since_ns=detected_ns - (event.at_ns - event.since_ns),
+        detected_ns=detected_ns,
+    )
+
+
+def flow_name(called: str) -> str:
+    """The lab's name of a flow by its name on the bus; any other name as it is."""
+    try:
+        flow = parse_flow(called)
+    except ValueError:
+        return called
+    return f"{node_of(flow.source)}>{node_of(flow.destination)}/{rail_of(flow.source)}"
+
+
+def without_job(flow: str) -> str:
+    """A flow's name without that of its job, which it has where two jobs have a flow between the same ends."""
+    return flow.rpartition(":")[2]
+
+
+def shared_by(links: Iterable[str], flows: Iterable[str], row: Contended) -> bool:
+    """Whether a contended link is among these, and two of these flows are among those that shared it."""
+    return row.link in links and len({*flows} & set(map(without_job, row.flows))) >= _LEAST_FLOWS
+
+
+class ContentionTruth:
+    """Judges claims.
+
+    Parameters:
+        contended: which links flows of jobs shared, and when.
+    """
+
+    def __init__(self, evidence: Evidence, contended: Sequence[Contended]) -> None:
+        self._evidence = evidence
+        self._contended = contended
+
+    def is_right(self, claim: Claim) -> bool | None:
+        """Whether a claim is true; None: the lab does not know, as it has no jobs or does not know the verdict."""
+        match claim.verdict:
+            case "fabric-contention" if self._evidence.jobs is not None:
+                return any(
+                    shared_by(claim.links, claim.flows, row) and claim.is_beside(row.since_ns, row.until_ns)
+                    for row in self._contended
+                )
+            case "own-nic":
+                return self._meet(claim, [f"{flow.source}.{flow.rail}" for flow in self._running(claim)])
+            case "incast":
+                return self._meet(claim, [f"{flow.destination}.{flow.rail}" for flow in self._running(claim)])
+            case "slow-receiver" if self._evidence.jobs is not None:
+                specs = self._evidence.jobs.specs
+                read = {flow for flow in self._running(claim) if specs[flow.job].read_mbps is not None}
+                return claim.place in {without_job(flow.id) for flow in read}
+            case "reduced-rate":
+                return any(
+                    fault.kind == "rate"
+                    and fault.where in {claim.place, *claim.links}
+                    and claim.is_beside(fault.injected_ns, fault.healed_ns)
+                    for fault in self._evidence.injections
+                )
+        return None
+
+    def _meet(self, claim: Claim, nics: list[str]) -> bool:
+        return nics.count(claim.place) >= _LEAST_FLOWS
+
+    def _running(self, claim: Claim) -> Iterator[FlowPlan]:
+        """The flows that sent at the time of a claim; without jobs, all of them."""
+        jobs = self._evidence.jobs
+        for flow in self._evidence.flows:
+            if jobs is None or (flow.job in jobs.ran and claim.is_beside(*jobs.ran[flow.job])):
+                yield flow
