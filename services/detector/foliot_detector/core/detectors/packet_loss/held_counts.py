@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from foliot_detector.core.state.full_queues import FullQueues
     from foliot_detector.core.state.inventory import Inventory
 
-_KNOWN_AFTER_NS = 40_000_000
-"""How much later a queue shows: a delay is known when the next probe of a path in use has come."""
-_AFTER_NS = 300_000_000
-"""How much later a node has to speak: then the slow sweep's next probe has told of the queue."""
+_KNOWN_AFTER_NS = 250_000_000
+"""How much later a queue may show. A delay is known when the next probe of its path has come, and the slow sweep's
+comes 200 ms later. Often its paths alone have a probe that waited: those of a tick leave together."""
+_AFTER_NS = _KNOWN_AFTER_NS + 100_000_000
+"""How much later a node has to speak: then its next report has told of the queue."""
 _LONGEST_NS = 1_000_000_000
 """How long counts wait at most. A node that says nothing for so long is no witness."""
 
