@@ -49,7 +49,8 @@ async def test_ranks_run_on_their_hosts_and_are_killed_and_halted_with_them(wire
     world.job = ranks
     try:
         await ranks.start("some_rank", places, "10.0.0.1", lambda node: ["--of", node])
-        await until(lambda: all(ranks.log(place.node).stat().st_size for place in places))
+        # Unbuffered, a line comes in pieces.
+        await until(lambda: all(ranks.log(place.node).read_text().endswith("\n") for place in places))
         assert ranks.log("node1").read_text() == "1 2 10.0.0.1 --address 10.0.0.2 --address 10.1.0.2 --of node1\n"
         pid = ranks._processes["node1"].pid
         assert network(pid) == os.fstat(wires.namespaces["node1"].fd).st_ino
