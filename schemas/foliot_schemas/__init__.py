@@ -14,8 +14,11 @@ from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_schemas.flow import FlowBatch, FlowRow
 from foliot_schemas.hops import HopBatch, HopRow
 from foliot_schemas.inventory import Lease, Nic, Node, NodeHomes, NodePaths
+from foliot_schemas.job import Job
+from foliot_schemas.move import HomeMove, MoveAnswer, MoveOrder
 from foliot_schemas.observation import (
     DelayBatch,
+    DelayCount,
     DelayRow,
     HostLoad,
     PortChange,
@@ -36,6 +39,7 @@ __all__ = [
     "Command",
     "Confirmation",
     "DelayBatch",
+    "DelayCount",
     "DelayRow",
     "Event",
     "EventKind",
@@ -44,10 +48,14 @@ __all__ = [
     "FlowBatch",
     "FlowRow",
     "HeardNode",
+    "HomeMove",
     "HopBatch",
     "HopRow",
     "HostLoad",
+    "Job",
     "Lease",
+    "MoveAnswer",
+    "MoveOrder",
     "Nic",
     "Node",
     "NodeHomes",

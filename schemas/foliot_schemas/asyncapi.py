@@ -17,9 +17,9 @@ from foliot_schemas.codec import decode
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
-from foliot_schemas.flow import FlowBatch, FlowRow
+from foliot_schemas.flow import FLOW_LATER, FlowBatch, FlowRow
 from foliot_schemas.hops import HopBatch, HopRow
-from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayRow, StampBatch, StampRow
+from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayCount, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ _TOKENS = {
     "verb": ("What is asked: a verb of Foliot's, or of an extension.", "reroute"),
     "service": ("Name of a service.", "sync"),
     "shard": ("Role of a shard of sync, escaped.", "sync-node1"),
+    "job": ("Name of a registered job, escaped.", "pretrain-7"),
     "role": ("Name of a role, escaped.", "remediator"),
     "thing": (
         "What is claimed, escaped: `node-` and a name, `index-` and a number, or `address-` and an address.",
@@ -70,6 +71,8 @@ _COLUMNS: Mapping[type[msgspec.Struct], tuple[str, np.dtype[Any]]] = {
     HopBatch: ("HopRow", HopRow),
     FitBatch: ("FitRow", FitRow),
 }
+_LATER = {"DelayRow": DELAY_LATER, "FlowRow": FLOW_LATER}
+"""Columns that senders of before do not have, by the rows."""
 
 _HEADERS = {
     "traceparent": {
@@ -244,7 +247,9 @@ def _message(message: type[msgspec.Struct], golden: bytes, *, kept: bool) -> dic
     if message is Event:
         more = _kinds()
     example = decode(golden, message)
-    columns = {"x-columns": _columns(message)} if message in _COLUMNS else {}
+    columns = {"x-columns": _columns(message, *_COLUMNS[message])} if message in _COLUMNS else {}
+    if message is DelayBatch:
+        columns["x-histogram"] = _columns(message, "DelayCount", DelayCount)
     return {
         "name": _tag(message),
         "title": message.__name__,
@@ -286,15 +291,14 @@ def _kinds() -> str:
     return "\n".join(["By `kind`, whom `who` names and which `state` it is in:", "", *lines])
 
 
-def _columns(message: type[msgspec.Struct]) -> dict[str, Any]:
-    """The layout of the values of `columns`: one array each, all of one length."""
-    name, rows = _COLUMNS[message]
+def _columns(message: type[msgspec.Struct], name: str, rows: np.dtype[Any]) -> dict[str, Any]:
+    """The layout of the values of a field of columns: one array each, all of one length."""
     assert rows.names is not None
     return {
         "description": docstrings.of_constant(message.__module__, name),
         "encoding": "Each column is a contiguous little-endian array, here with the name that numpy has for its type.",
         "dtypes": {column: rows[column].str for column in rows.names},
-        **({"later": sorted(DELAY_LATER)} if message is DelayBatch else {}),
+        **({"later": sorted(_LATER[name])} if name in _LATER else {}),
     }
 
 

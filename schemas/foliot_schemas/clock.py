@@ -104,11 +104,22 @@ class ClockState(msgspec.Struct, frozen=True, kw_only=True, tag="clock.v1"):
     """The random walk of the clock's rate against the reference's, in ppb per root of a second, as sync's filter takes
     it. It is what the settings say until the clock's windows have shown it. 0: nothing is known, or this is the
     reference. `wander_ppb` is made of what windows have shown, which is less, and of `sync.least_wander_ppb`."""
+    monotonic_ns: Time = 0
+    """CLOCK_MONOTONIC of the clock's host minus its local time at `as_of_ns`, if the host's TCP stamps packets by it
+    alone (`tcp_timestamps` is 2). 0: it does not, or nothing is known."""
+    monotonic_ppb: Rate = 0.0
+    """By how much CLOCK_MONOTONIC runs faster than local time."""
 
     def reference_ns(self, local_ns: int) -> int:
         """The reference time at a local time."""
         age_ns = local_ns - self.as_of_ns
         return local_ns + self.offset_ns + round(self.drift_ppb * 1e-9 * age_ns)
+
+    def monotonic_at_ns(self, reference_ns: int) -> int:
+        """CLOCK_MONOTONIC of the clock's host at a reference time; of use where `monotonic_ns` is known."""
+        passed_ns = reference_ns - self.as_of_ns - self.offset_ns
+        age_ns = passed_ns - round(passed_ns * self.drift_ppb * 1e-9 / (1 + self.drift_ppb * 1e-9))
+        return self.as_of_ns + age_ns + self.monotonic_ns + round(self.monotonic_ppb * 1e-9 * age_ns)
 
     def utc_offset_at_s(self, reference_ns: int) -> int:
         """How far UTC is behind the common time at such a time, in whole seconds."""

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def pack(rows: NDArray[Any]) -> dict[str, bytes]:
     """The columns of a structured array, one contiguous bytes value each."""
     assert rows.dtype.names is not None
-    return {name: np.ascontiguousarray(rows[name]).tobytes() for name in rows.dtype.names}
+    return {name: rows[name].tobytes() for name in rows.dtype.names}
 
 
-def rows_once(batch: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The rows of a batch, made and checked once and then kept with it.
+def rows_once(batch: Any, make: Callable[[], NDArray[Any]], name: str = "unpacked") -> NDArray[Any]:
+    """The rows of a batch, or another array of it: made and checked once, and then kept with it under this name.
 
     Decoding checks them, and the receiver reads them again.
     """
-    rows: NDArray[Any] | None = batch.__dict__.get("unpacked")
+    rows: NDArray[Any] | None = batch.__dict__.get(name)
     if rows is None:
-        rows = batch.__dict__["unpacked"] = make()
+        rows = batch.__dict__[name] = make()
         rows.flags.writeable = False
     return rows
 

@@ -11,6 +11,7 @@ import msgspec
 
 from foliot_schemas import orders
 from foliot_schemas.bounds import Count, Id, Name, Text, Time  # noqa: TC001 - msgspec reads annotations at run time
+from foliot_schemas.event import Evidence  # noqa: TC001 - as above
 from foliot_schemas.orders import Action, Order, Reroute, Restore, Verb
 from foliot_schemas.placement import SERVICE_ADDRESSES, Placement, Rails
 
@@ -51,6 +52,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command.v1"):
     action: Action = {}
     """The order, by the fields of its verb. Empty: it moves service addresses, as `away`, `back` and `placements`
     say."""
+    evidence: Evidence = {}
+    """Numbers behind the order, by name, with units in the names. A move off a contended link says which traffic of
+    lower priorities loses for which of a higher one; empty: none does."""
 
     @classmethod
     def of(cls, order: Order, **fields: Any) -> Self:

@@ -14,9 +14,9 @@ import msgspec
 
 from foliot_schemas import event_kinds, notice, orders, subjects
 from foliot_schemas.fit import FitRow
-from foliot_schemas.flow import FlowRow
+from foliot_schemas.flow import FLOW_LATER, FlowRow
 from foliot_schemas.hops import HopRow
-from foliot_schemas.observation import DELAY_LATER, DelayRow, StampRow
+from foliot_schemas.observation import DELAY_LATER, DelayCount, DelayRow, StampRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     Contract = Mapping[str, Any]
 
 _BETWEEN_AGENTS = (notice.Notice, notice.NoticeSeen, notice.Echo)
-_LATER = {"delay.v1": DELAY_LATER}
-_COLUMNS = {"stamps.v1": StampRow, "delay.v1": DelayRow, "fits.v1": FitRow, "flow.v1": FlowRow, "hops.v1": HopRow}
+_LATER = {"delay.v1": DELAY_LATER, "flow.v1": FLOW_LATER}
+_COLUMNS = {
+    "stamps.v1": StampRow,
+    "delay.v1": DelayRow,
+    "delay.v1 histogram": DelayCount,
+    "fits.v1": FitRow,
+    "flow.v1": FlowRow,
+    "hops.v1": HopRow,
+}
 _LEFT_OUT = {
     "title",
     "description",

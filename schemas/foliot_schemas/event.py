@@ -52,7 +52,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event.v1"):
     policy: Word = ""
     """In refusals: the guard that refused."""
     related: Related = {}
-    """Names of other things that it concerns, by what they are: `links`, `flows`, `jobs`."""
+    """Names of other things that it concerns, by what they are: `links`, `flows`, `jobs`. Where delays alone tell of a
+    link: `paths` that share it, and others between the same NICs that are `free` of it, the quickest first."""
 
     def check(self) -> None:
         """Refuses an event of a kind about paths that names none.

@@ -187,6 +187,14 @@ def _threshold_words(event: Verdict) -> str:
     return f" (p99 {event.number('p99_us'):,.0f} µs, threshold {event.number('threshold_us'):,.0f} µs)"
 
 
+def _mismatch_words(event: Verdict) -> str:
+    if "in_band_us" not in event.evidence:
+        return ""
+    in_band_us, out_of_band_us = event.number("in_band_us"), event.number("out_of_band_us")
+    measured = "its packets take" if event.evidence.get("measured") == "one-way" else "round trips of"
+    return f" ({measured} {in_band_us:,.0f} µs, by probes of the path {out_of_band_us:,.0f} µs at least)"
+
+
 def _refusal_words(event: Verdict) -> str:
     reason = event.evidence.get("reason")
     return f": {event.policy}" + ("" if reason is None else f" ({reason})")
@@ -261,7 +269,16 @@ THRESHOLD = EventKind(
         EventState("under", "the one-way delay is under the threshold {who} again", is_relief=True),
     ),
 )  # fmt: skip
+MISMATCH = EventKind(
+    name="mismatch", concerns="anything", words=_mismatch_words,
+    summary="a flow whose round trips are quicker than probes of the path that its traffic is said to take, so that it "
+    "takes another. `related` has the flow, that path and the one of its acknowledgements, and the job",
+    states=(
+        EventState("elsewhere", "the traffic of {who} does not take the path that is probed for it"),
+        EventState("agrees", "nothing contradicts the path of {who} any more", is_relief=True),
+    ),
+)  # fmt: skip
 
-BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD)
+BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD, MISMATCH)
 for _kind in BUILT_IN:
     register(_kind)

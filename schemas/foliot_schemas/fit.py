@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from foliot_schemas.bounds import FAR_NS, MOST_PATHS, MOST_PPB, Bound, Count, LeapSecond, Name, TaiOffset, Time
+from foliot_schemas.bounds import (
+    FAR_NS,
+    MOST_PATHS,
+    MOST_PPB,
+    Bound,
+    Count,
+    LeapSecond,
+    Name,
+    Rate,
+    TaiOffset,
+    Time,
+)
 from foliot_schemas.columns import pack, rows_once, unpack
 from foliot_schemas.observation import Columns  # noqa: TC001 - msgspec reads it
 
@@ -68,6 +79,10 @@ class HeardNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     there is none; no value: it does not know."""
     leap_utc_ns: Time = 0
     """UTC at which that leap second begins: midnight if one is inserted, a second before midnight if one is deleted."""
+    monotonic_ns: Time = 0
+    """Its CLOCK_MONOTONIC minus local time at `until_ns`, if its TCP stamps packets by it alone; 0: not known."""
+    monotonic_ppb: Rate = 0.0
+    """By how much CLOCK_MONOTONIC runs faster than local time."""
 
 
 class FitBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="fits.v1"):

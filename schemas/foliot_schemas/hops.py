@@ -34,6 +34,8 @@ class HopBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="hops.v
     """The paths that the column `path` indexes, from 0."""
     columns: Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
     """One hop a row: see x-columns."""
+    allows_idle: bool = False
+    """The node's probe knows that paths to it may idle, and reports no silence of these. Those of before do not."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> HopBatch:

@@ -24,7 +24,8 @@ from foliot_schemas.names import nic_name
 from foliot_schemas.placement import Placement, Rails  # noqa: TC001 - msgspec reads annotations at run time
 
 Address = Annotated[str, msgspec.Meta(max_length=15)]
-_MOST_ENTROPIES = 64
+MOST_ENTROPIES = 64
+"""Entropies of a NIC."""
 
 EntropyKind = Literal["udp-source-port", "flow-label", "infiniband-path"]
 
@@ -48,9 +49,9 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Name of the clock that stamps its packets. NICs that share it join the rails of a host."""
     service_address: Address
     """The address that jobs use on this rail; it survives the NIC."""
-    path_addresses: Annotated[tuple[Address, ...], msgspec.Meta(max_length=_MOST_ENTROPIES)]
+    path_addresses: Annotated[tuple[Address, ...], msgspec.Meta(max_length=MOST_ENTROPIES)]
     """Per entropy, the address inside the overlay by which probes take exactly that path."""
-    entropies: Annotated[tuple[Count, ...], msgspec.Meta(max_length=_MOST_ENTROPIES)]
+    entropies: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_ENTROPIES)]
     """The values that the switches hash: per index, the outer UDP source port (see `entropy_kind`)."""
     entropy_kind: EntropyKind = "udp-source-port"
     """The header field that carries an entropy here."""
@@ -127,6 +128,8 @@ class NodePaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths.v1", gc=Fa
     """Destinations that do not go their usual way."""
     backups: tuple[Placement, ...] = ()
     """Per service address, the way to take when the way in force loses a NIC; only ways heard to be healthy."""
+    homes: tuple[Placement, ...] = ()
+    """Of destinations that have left their homes, these: their traffic comes back when they are good again."""
     decided_ns: Time = 0
     """When the remediator decided this, by the clock that dates its commands; 0: not known. What a node has done since
     by a command is not undone for it."""

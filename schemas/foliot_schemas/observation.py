@@ -17,6 +17,7 @@ from foliot_schemas.bounds import (
     LeapSecond,
     LongName,
     Name,
+    Rate,
     Share,
     Span,
     TaiOffset,
@@ -28,6 +29,8 @@ from foliot_schemas.columns import pack, rows_once, unpack_checked
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
@@ -59,20 +62,29 @@ DelayRow = np.dtype(
         ("full_sent", "<u2"),
         ("full_received", "<u2"),
         ("full_bytes", "<u2"),
+        ("unsent", "<u2"),
     ]
 )
 """One path in one interval. `path` indexes the batch's paths. `witness` is the reporting end, see `Witness`. 0: the
 source. 1: the destination. 2: the destination as the path fell silent. 3: the destination as the path speaks again.
+
+A path that takes the same links as another one may idle: it has a probe each half minute, the other one stands for it,
+and it has no row but where a probe was heard.
 
 One-way delays are those of the probes received; 0: none was received. `last_ns` is when the witness last sent on
 (source) or heard (destination) the path, reference time; 0: never. `sequence` is the number of the probe sent last
 (source) or of the highest heard (destination); 0: not said. It rises over restarts of the sender.
 
 `full_sent` and `full_received` are the parts of the destination's counts that were padded to full size. `full_bytes` is
-that size, as an IP packet on the path; 0: none are sent."""
+that size, as an IP packet on the path; 0: none are sent. `unsent` is the source's count of probes that never left its
+host though later ones did: the queue of its own NIC was full. The destination misses them like lost ones."""
 
-DELAY_LATER = frozenset({"sequence", "full_sent", "full_received", "full_bytes"})
-"""Columns of `DelayRow` that senders before 0.2 leave out."""
+DelayCount = np.dtype([("path", "<u2"), ("bucket", "u1"), ("probes", "u1")])
+"""Delays of one path in one interval that are alike. `path` indexes the batch's paths. `probes` counts them. `bucket` 0
+has those below 1 µs. Bucket n has those from 2^((n-1)/12) µs on and below 2^(n/12) µs, and 255 has all above."""
+
+DELAY_LATER = frozenset({"sequence", "full_sent", "full_received", "full_bytes", "unsent"})
+"""Columns of `DelayRow` that were added after delay.v1 was first published. They are 0 where the sender lacks them."""
 
 
 class Witness:
@@ -145,6 +157,11 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
     there is none; no value: it does not know."""
     leap_utc_ns: Time = 0
     """UTC at which that leap second begins: midnight if one is inserted, a second before midnight if one is deleted."""
+    monotonic_ns: Time = 0
+    """The node's CLOCK_MONOTONIC minus its local time at `until_ns`, if its TCP stamps packets by it alone. 0: it does
+    not, or the node does not say."""
+    monotonic_ppb: Rate = 0.0
+    """By how much CLOCK_MONOTONIC runs faster than local time."""
 
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> StampBatch:
@@ -223,11 +240,14 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
     every_ns: Span = 0
     """The interval of the node's regular reports by its settings. No stall makes it longer and no silence makes it
     shorter. 0: it does not say."""
+    histogram: Columns | None = None
+    """All one-way delays that became known in the interval, counted by path and bucket: see x-histogram. No value: the
+    node does not say."""
 
     @classmethod
-    def of(cls, rows: NDArray[Any], **header: Any) -> DelayBatch:
-        """A batch of these rows, of dtype `DelayRow`."""
-        return cls(columns=pack(rows), **header)
+    def of(cls, rows: NDArray[Any], histogram: NDArray[Any] | None = None, **header: Any) -> DelayBatch:
+        """A batch of these rows, of dtype `DelayRow`, and with these counts, of dtype `DelayCount`."""
+        return cls(columns=pack(rows), histogram=None if histogram is None else pack(histogram), **header)
 
     def rows(self) -> NDArray[Any]:
         """The rows, of dtype `DelayRow`.
@@ -240,10 +260,28 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
     def _unpack(self) -> NDArray[Any]:
         bounded = ("least_ns", "median_ns", "p99_ns", "last_ns", "sequence")
         rows = unpack_checked(self.columns, DelayRow, bounded, "path", len(self.paths), later=DELAY_LATER)
-        sent_here = _ends.sent_here(self.node, self.paths)[rows["path"]]
-        if np.any(sent_here != (rows["witness"] == Witness.SOURCE)):
+        if np.any(self._sent_here()[rows["path"]] != (rows["witness"] == Witness.SOURCE)):
             raise ValueError(f"{self.node} speaks for the other end of a path")
         return rows
+
+    def delay_counts(self) -> NDArray[Any] | None:
+        """The histogram's rows, of dtype `DelayCount`; None: the node does not say.
+
+        Raises:
+            ValueError: as `rows`.
+        """
+        columns = self.histogram
+        return None if columns is None else rows_once(self, lambda: self._unpack_histogram(columns), "unpacked_counts")
+
+    def _unpack_histogram(self, columns: Mapping[str, bytes]) -> NDArray[Any]:
+        rows = unpack_checked(columns, DelayCount, (), "path", len(self.paths))
+        if np.any(self._sent_here()[rows["path"]]):
+            raise ValueError(f"{self.node} counts delays at the other end of a path")
+        return rows
+
+    def _sent_here(self) -> NDArray[np.bool_]:
+        """Per path, whether the node is the sending end."""
+        return rows_once(self, lambda: _ends.sent_here(self.node, self.paths), "sent_here")
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.
@@ -252,6 +290,7 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
             ValueError: as `rows`.
         """
         self.rows()
+        self.delay_counts()
 
 
 class _Ends:

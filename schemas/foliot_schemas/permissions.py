@@ -18,9 +18,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-from foliot_schemas.subjects import BUCKETS, CHANNELS, CLOCK, ROOT, STREAMS, Bucket, Channel
+from foliot_schemas.subjects import BUCKETS, CHANNELS, CLOCK, HOPS, ROOT, STREAMS, Bucket, Channel
 
-Role = Literal["probe", "agent", "sync", "detector", "remediator", "gateway", "reader", "admin"]
+Role = Literal["probe", "agent", "sync", "detector", "remediator", "gateway", "scheduler", "reader", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 NODE_ROLES: tuple[Role, ...] = ("probe", "agent")
 """Roles whose credentials are a node's. Those of the other roles are a service's, a tool's or a person's."""
@@ -68,7 +68,12 @@ def _published(role: Role, name: str) -> list[str]:
 
 
 def _heard(role: Role, name: str) -> list[str]:
-    heard = [_subject(channel, role, name) for channel in CHANNELS if _hears(role, channel)]
+    # A probe hears of its peers' routers, and its peers are not known here.
+    heard = [
+        channel.all if channel is HOPS else _subject(channel, role, name)
+        for channel in CHANNELS
+        if _hears(role, channel)
+    ]
     return heard + [f"$KV.{bucket.name}.{_key_read(role, bucket, name)}" for bucket in _buckets(role, "readers")]
 
 

@@ -18,6 +18,8 @@ from foliot_schemas.fit import FitBatch
 from foliot_schemas.flow import FlowBatch
 from foliot_schemas.hops import HopBatch
 from foliot_schemas.inventory import Lease, Node, NodeHomes, NodePaths
+from foliot_schemas.job import Job
+from foliot_schemas.move import MoveAnswer, MoveOrder
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.observation import DelayBatch, PortState, StampBatch
 from foliot_schemas.rejected import Rejected
@@ -102,11 +104,12 @@ PORT = Channel(
 )  # fmt: skip
 FLOW = Channel(
     name="observation.flow", tokens=("node",), message=FlowBatch, publishers=("probe",),
-    readers=("detector", "remediator", "gateway", "anyone"), summary="TCP traffic between service addresses, as the sender's kernel counts it",
+    readers=("detector", "remediator", "gateway", "anyone"),
+    summary="TCP traffic between service addresses, and between NICs' own, as the sender's kernel counts it",
 )  # fmt: skip
 HOPS = Channel(
     name="observation.hops", tokens=("node",), message=HopBatch, publishers=("probe",),
-    readers=("detector", "remediator", "gateway", "anyone"),
+    readers=("probe", "detector", "remediator", "gateway", "anyone"),
     summary="The routers of a node's paths: at once when they are found or change, all of them every half minute",
 )  # fmt: skip
 CLOCK = Channel(
@@ -130,12 +133,20 @@ OUTCOME = Channel(
     name="outcome", tokens=("verb", "node"), message=Outcome, publishers=("agent",),
     readers=("remediator", "gateway", "anyone"), stream="OUTCOMES", summary="What became of it",
 )  # fmt: skip
+MOVE = Channel(
+    name="move.order", tokens=("shard",), message=MoveOrder, publishers=("remediator",), readers=("remediator",),
+    summary="Moves off a contended link that a rail's coordinator wants of a shard's nodes",
+)  # fmt: skip
+MOVED = Channel(
+    name="move.answer", tokens=("shard",), message=MoveAnswer, publishers=("remediator",), readers=("remediator",),
+    summary="What became of them, for the coordinator",
+)  # fmt: skip
 REJECTED = Channel(
     name="rejected", tokens=("service",), message=Rejected, publishers=("every service",), readers=("anyone",),
     summary="A message that a service could not read, or that its stream does not store",
 )  # fmt: skip
 
-CHANNELS = (STAMPS, DELAY, PORT, FLOW, HOPS, FITS, CLOCK, EVENT, COMMAND, OUTCOME, REJECTED)
+CHANNELS = (STAMPS, DELAY, PORT, FLOW, HOPS, FITS, CLOCK, EVENT, COMMAND, OUTCOME, MOVE, MOVED, REJECTED)
 
 
 class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +202,7 @@ CLOCKS = Bucket(
 )  # fmt: skip
 INVENTORY = Bucket(
     name="inventory", message=Node, key="node", field="name",
-    writers=("agent",), readers=("probe", "agent", "sync", "detector", "remediator", "gateway", "anyone"),
+    writers=("agent",), readers=("probe", "agent", "sync", "detector", "remediator", "gateway", "scheduler", "anyone"),
 )  # fmt: skip
 PATHS = Bucket(
     name="paths", message=NodePaths, key="node", field="node",
@@ -215,5 +226,10 @@ CLAIMS = Bucket(
     name="claims", message=Claim, key="thing", field="",
     writers=("agent",), readers=("probe", "agent", "anyone"),
 )  # fmt: skip
-BUCKETS = (CLOCKS, INVENTORY, PATHS, HOMES, LEASES, CLAIMS)
-"""The buckets `jobs` and `policy` come with the services that write them."""
+JOBS = Bucket(
+    name="jobs", message=Job, key="job", field="name", storage="memory", keep_s=60.0,
+    writers=("scheduler",), readers=("scheduler", "detector", "remediator", "gateway", "anyone"),
+)  # fmt: skip
+"""The registered jobs. Nobody is told that a key has vanished, so readers count the time themselves."""
+BUCKETS = (CLOCKS, INVENTORY, PATHS, HOMES, LEASES, CLAIMS, JOBS)
+"""The bucket `policy` comes with the service that writes it."""

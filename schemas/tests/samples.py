@@ -17,9 +17,13 @@ from foliot_schemas import (
     FlowBatch,
     FlowRow,
     HeardNode,
+    HomeMove,
     HopBatch,
     HopRow,
+    Job,
     Lease,
+    MoveAnswer,
+    MoveOrder,
     Nic,
     Node,
     NodeHomes,
@@ -32,6 +36,7 @@ from foliot_schemas import (
     StampRow,
 )
 from foliot_schemas.columns import pack
+from foliot_schemas.flow import FLOW_LATER
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 from foliot_schemas.observation import DELAY_LATER, Stream
 
@@ -75,8 +80,8 @@ SAMPLES = (
         node="node3", at_ns=_T, interval_ns=100_000_000, bound_ns=400,
         paths=("node0.rail0>node3.rail0#2", "node1.rail0>node3.rail0#0"),
     ),
-    FlowBatch.of(
-        np.array([(0, 4, 2, 10_000_000, 450_000_000, 0, 20_000_000, 5_200_000, 90_000)], dtype=FlowRow),
+    FlowBatch(
+        columns=_without(FLOW_LATER, [(0, 4, 2, 10_000_000, 450_000_000, 0, 20_000_000, 5_200_000, 90_000)], FlowRow),
         node="node0", at_ns=_T, interval_ns=500_000_000, flows=("node0.rail0>node3.rail0",),
     ),
     HopBatch.of(
@@ -114,6 +119,16 @@ SAMPLES = (
     NodePaths(node="node3", lease_revision=9, away=("rail0",), placements=(_WAY,), backups=(_WAY,)),
     NodeHomes(node="node3", lease_revision=9, placements=(_WAY,)),
     Lease(holder="remediator@host"),
+    Job(name="pretrain-7", nics=("node0.rail0", "node3.rail0"), priority=5, since_ns=_T),
+    MoveOrder(
+        id="e2/contention/rail0/9/1", shard="remediator-node2", rail="rail0", term=9, who="10.1.0.0",
+        cause="e2", fault="10.1.0.0/contention-1", issued_ns=_T, deadline_ns=_T + 2_000_000_000,
+        moves=(HomeMove(node="node0", way=_WAY, home=_WAY),), take_back=True,
+    ),
+    MoveAnswer(
+        order="e2/contention/rail0/9/1", shard="remediator-node2", term=9, at_ns=_T, statuses=("refused",),
+        guard="no-alternative",
+    ),
     Claim(node="node3", host="5f0c9a1be2d34477"),
     Rejected(service="sync", subject="foliot.v1.observation.stamps.node0", reason="not a stamps.v1", head=b"\x01\x02"),
     Notice(

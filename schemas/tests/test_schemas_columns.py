@@ -7,8 +7,21 @@ import numpy as np
 import pytest
 from samples import SAMPLES
 
-from foliot_schemas import DelayBatch, DelayRow, FitBatch, StampBatch, WireError, decode, encode
+from foliot_schemas import (
+    DelayBatch,
+    DelayCount,
+    DelayRow,
+    FitBatch,
+    FlowBatch,
+    FlowRow,
+    StampBatch,
+    WireError,
+    decode,
+    encode,
+)
 from foliot_schemas.columns import pack, unpack
+from foliot_schemas.delay_buckets import BUCKETS, MIDDLE_NS, bucket_of
+from foliot_schemas.flow import FLOW_LATER
 from foliot_schemas.observation import DELAY_LATER
 
 BATCHES = [sample for sample in SAMPLES if isinstance(sample, (StampBatch, DelayBatch, FitBatch))]
@@ -18,7 +31,7 @@ FIT = next(sample for sample in SAMPLES if isinstance(sample, FitBatch))
 
 def test_rows_come_back_as_they_were():
     """Bytes columns lose nothing, also beyond float64's 53 bits."""
-    rows = np.array([(1, 1, 5, 4, 1, 2, (1 << 62) + 1, -7, 9, 1, 1, 1_450)], dtype=DelayRow)
+    rows = np.array([(1, 1, 5, 4, 1, 2, (1 << 62) + 1, -7, 9, 1, 1, 1_450, 3)], dtype=DelayRow)
 
     assert (rows == unpack(pack(rows), DelayRow)).all()
 
@@ -101,3 +114,97 @@ def test_a_part_that_there_is_not_is_refused():
 def header():
     """The sample's fields but its columns."""
     return {name: getattr(FIT, name) for name in FIT.__struct_fields__ if name != "columns"}
+
+
+# -- how delays are spread ---------------------------------------------------------------------------------------------
+
+
+def counted(*rows, paths=("node0.rail0>node3.rail0#2", "node3.rail0>node0.rail0#2")):
+    """A batch of node3 with these rows of its histogram."""
+    return DelayBatch.of(
+        np.zeros(0, DelayRow), np.array([*rows], DelayCount), node="node3", at_ns=0, interval_ns=1, bound_ns=-1,
+        paths=paths,
+    )  # fmt: skip
+
+
+def test_counts_of_delays_come_back_as_they_were():
+    """Four bytes each."""
+    rows = [(0, 80, 3), (0, 81, 255)]
+    assert decode(encode(counted(*rows)), DelayBatch).delay_counts().tolist() == rows
+    assert len(encode(counted(*rows))) - len(encode(counted(rows[0]))) == 4
+
+
+def test_a_node_of_before_counts_no_delays():
+    """None is not the same as an empty histogram, in which no delay is known."""
+    old = next(sample for sample in SAMPLES if isinstance(sample, DelayBatch))
+    assert old.delay_counts() is None
+    assert decode(encode(counted()), DelayBatch).delay_counts().tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (counted((2, 80, 1)), "does not have"),
+        (counted((1, 80, 1)), "other end"),
+        (counted((0, 80, 1), paths=("node0.rail0>node1.rail0#2",)), "neither begins nor ends"),
+        (msgspec.structs.replace(counted((0, 80, 1)), histogram={"path": b"\0\0", "bucket": b"P"}), "no column"),
+        (
+            msgspec.structs.replace(counted((0, 80, 1)), histogram={"path": b"\0\0", "bucket": b"P", "probes": b""}),
+            "length",
+        ),
+    ],
+    ids=["no path", "not the receiver", "a stranger's", "a column missing", "odd columns"],
+)
+def test_counts_that_make_no_sense_are_refused(batch, reason):
+    """At the border, as rows are."""
+    with pytest.raises(WireError, match=reason):
+        decode(encode(batch), DelayBatch)
+
+
+def test_buckets_are_what_the_contract_says():
+    """Bucket n has what is at least 2^((n-1)/12) µs and less than 2^(n/12) µs; the ends have all the rest."""
+    microsecond = 1_000
+    delays = np.array([-(1 << 62), -1, 0, 999, 1_000, 1_999, 2_000, 1_024_000, (1 << 31) * microsecond, 1 << 62])
+    assert bucket_of(delays).tolist() == [0, 0, 0, 0, 1, 12, 13, 121, 255, 255]
+
+
+def test_a_buckets_middle_is_within_3_percent_of_its_delays():
+    """So is whatever is made of counts."""
+    delay_ns = np.exp(np.random.default_rng(1).uniform(np.log(1e3), np.log(2e9), 10_000)).astype(np.int64)
+    middle_ns = MIDDLE_NS[bucket_of(delay_ns)]
+    assert np.abs(middle_ns / delay_ns - 1).max() < 0.03
+    assert (np.diff(MIDDLE_NS) > 0).all()
+    assert (bucket_of(MIDDLE_NS) == np.arange(BUCKETS)).all()
+
+
+def between_nics(**fields):
+    """A batch of nothing between service addresses and of one flow between NICs."""
+    rows = np.zeros(1, FlowRow)
+    rows["rtt_ns"], rows["busiest_acked_bytes"] = 400_000, 70_000
+    header = {"node": "node0", "at_ns": 1, "interval_ns": 2, "flows": (), "nic_flows": ("node0.rail0>node3.rail0",)}
+    return FlowBatch.of(np.zeros(0, FlowRow), rows, **(header | fields))
+
+
+def test_flows_between_nics_travel_beside_those_between_service_addresses():
+    """Who knows only the latter sees none."""
+    batch = decode(encode(between_nics()), FlowBatch)
+    assert (len(batch.rows()), batch.nic_flows) == (0, ("node0.rail0>node3.rail0",))
+    assert batch.nic_rows()[["rtt_ns", "busiest_acked_bytes"]].tolist() == [(400_000, 70_000)]
+
+
+def test_a_node_of_before_tells_nothing_of_nics():
+    """Nor of its busiest connections, nor of what its own packets take."""
+    old = next(sample for sample in SAMPLES if isinstance(sample, FlowBatch))
+    assert not FLOW_LATER & set(old.columns)
+    assert len(old.nic_rows()) == 0
+    assert old.rows()[["busiest_acked_bytes", "in_band_ns"]].tolist() == [(0, 0)]
+
+
+@pytest.mark.parametrize(("fields", "reason"), [
+    ({"nic_flows": ("node1.rail0>node3.rail0",)}, "does not begin at node0"),
+    ({"nic_flows": ()}, "a row names a flow that the batch does not have"),
+])  # fmt: skip
+def test_flows_between_nics_are_the_senders_to_speak_of(fields, reason):
+    """As those between service addresses."""
+    with pytest.raises(WireError, match=reason):
+        decode(encode(between_nics(**fields)), FlowBatch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foliot_schemas.permissions import NAME, NODE_ROLES, ROLES, permissions
-from foliot_schemas.subjects import BUCKETS, CHANNELS, COMMAND, INVENTORY, PATHS
+from foliot_schemas.subjects import BUCKETS, CHANNELS, COMMAND, HOPS, INVENTORY, PATHS
 
 
 def covers(pattern, subject):
@@ -35,6 +35,13 @@ def test_only_the_publishers_of_a_channel_may_publish_on_it(role, channel):
     allowed = permissions(role, "node3").publish
     assert may(allowed, own) is publishes
     assert may(allowed, others) is (publishes and role not in NODE_ROLES)
+
+
+def test_a_probe_hears_of_the_routers_of_all_paths_and_an_agent_of_none():
+    """A path's last routers may be silent to its own node. Of what else others observe, no node hears."""
+    assert HOPS.all in permissions("probe", "node3").subscribe
+    assert not any("observation" in subject for subject in permissions("agent", "node3").subscribe)
+    assert [subject for subject in permissions("probe", "node3").subscribe if "observation" in subject] == [HOPS.all]
 
 
 def test_commands_are_the_remediators_alone():
