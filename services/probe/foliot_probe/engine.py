@@ -19,7 +19,7 @@ import structlog
 from foliot.columns import enlarge, grown
 from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
-from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, MOST_BYTES, ProbePacket, is_probe
+from foliot_probe.core.packet import IDLE_US, IN_USE, IP_UDP_BYTES, MOST_BYTES, ProbePacket, is_probe
 from foliot_probe.core.rate.demand import Demand
 from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, send_order
 from foliot_probe.core.rate.send_schedule import SendSchedule
@@ -48,6 +48,8 @@ Each further batch costs as much as the first.
 """
 _MOST_FAILURES = 3
 """Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
+_OVERDUE = 5
+"""Probes in a row of a path that idles that must be missing, so that chance has not lost them all."""
 _MILLISECOND_NS = 1_000_000
 _NOBODY = np.zeros(0, np.intp)
 
@@ -102,6 +104,7 @@ class Engine:
             if opened is not None:
                 opened.close()
         self._sockets = [None] * len(self._sockets)
+        self._inbox.close()
 
     # -- what there is to probe ---------------------------------------------------------------------------------------
 
@@ -110,9 +113,11 @@ class Engine:
         for number, place in enumerate(self.table.places):
             if self._sockets[number] is None:
                 try:
-                    self._sockets[number] = open_socket(place.address, self.table.own.probe_port)
+                    opened = self._sockets[number] = open_socket(place.address, self.table.own.probe_port)
                 except OSError as error:
                     log.debug("socket_awaited", address=place.address, reason=error.strerror)
+                else:
+                    self._inbox.add(number, opened)
             self._opened[number] = self._sockets[number] is not None
         self.measure_sizes()
         return self._sockets.count(None)
@@ -151,8 +156,9 @@ class Engine:
         ended, begun = self.table.set_peer(peer)
         self._end(ended)
         self._grow(len(self.table))
+        first = self._first_sequence()
         for row in begun:
-            self.sessions.open(row, secrets.randbits(64) | 1, self._first_sequence())
+            self.sessions.open(row, secrets.randbits(64) | 1, first)
             self._schedule.begin(row, self.demand.sweep, self._tick)
         if ended or begun:
             self.demand.peers_changed()
@@ -172,6 +178,7 @@ class Engine:
             self.sessions.close(row)
             self._schedule.end(row)
             self._watch.forget(row)
+            self.demand.forget(row)
             self._sent[row] = self.heard_last_ns[row] = 0
 
     def _first_sequence(self) -> int:
@@ -196,6 +203,7 @@ class Engine:
     def speak(self, tick: int) -> None:
         """Send what is due in a tick; ticks may be missed."""
         self._tick = tick
+        self.demand.meet(self.sessions.take_met(), tick)
         for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
             self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
         self._send(tick)
@@ -203,7 +211,7 @@ class Engine:
     def listen(self, now_ns: int) -> SilenceChanges:
         """Read the sockets until they are empty, then judge which paths are silent."""
         self.listened_ns = self._clock.local_ns()
-        again = [self._take(batch, now_ns) for batch in self._inbox.read(self._sockets)]
+        again = [self._take(batch, now_ns) for batch in self._inbox.read()]
         if now_ns - self._read_ns > self._tick_ns + STALL_NS:
             self._watch.excuse(now_ns)
         self._read_ns = now_ns
@@ -316,6 +324,16 @@ class Engine:
     def take_completed(self) -> tuple[Completed, Completed]:
         """Probes of which both stamps have become known since the last call: those sent, those heard."""
         return self.sessions.outgoing.take_completed(), self.sessions.incoming.take_completed()
+
+    def idle(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """The rows whose outgoing path idles, and those whose incoming one does, as other paths stand for them.
+
+        One that was not heard for several times as long as it was promised idles no more: something is wrong.
+        """
+        promised_us = self.sessions.promised_us
+        age_ns = self._clock.local_ns() - self.heard_last_ns
+        incoming = (promised_us > IDLE_US) & (age_ns < _OVERDUE * 1_000 * promised_us)
+        return self.demand.idle, incoming
 
     def kinds(self) -> NDArray[np.int64]:
         """The worse kind of stamp of each row's two ends."""

@@ -1,13 +1,18 @@
-"""Finds the routers of the node's paths: `HopTracer` says whom to ask, the sockets of each way ask."""
+"""Finds the routers of the node's paths: `HopTracer` says whom to ask, the sockets of each way ask.
+
+With what peers tell of the ways back, `KnownRoutes` says which of them take the same links.
+"""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
 
 from foliot_probe.core.measure.hop_tracer import HopTracer
+from foliot_probe.core.measure.known_routes import UNKNOWN, KnownRoutes
 from foliot_probe.io.hop_sockets import HopSocket
 from foliot_schemas import HopBatch, HopRow
 from foliot_schemas.inventory import OVERLAY_PORT
@@ -15,7 +20,8 @@ from foliot_schemas.inventory import OVERLAY_PORT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from foliot_probe.core.stream_table import StreamTable
+    from foliot_probe.core.measure.hop_tracer import Hops
+    from foliot_probe.core.stream_table import StreamKey, StreamTable
 
 log = structlog.get_logger()
 
@@ -25,6 +31,8 @@ _AT_ONCE_NS = 1_000_000_000
 """How often news is told."""
 _ROWS_A_BATCH = 1_024
 """By the rules of the wire. A batch has no more paths either."""
+_TURNS = 100
+"""Steps in which each path has its turn to be looked at, since a peer's word grows old without a sign."""
 
 
 class PathMap:
@@ -43,6 +51,15 @@ class PathMap:
         self._sockets: dict[tuple[str, int], HopSocket | None] = {}
         """By rail and entropy; None: it could not be had."""
         self._row_of: dict[tuple[str, int, str], int] = {}
+        self._back_of: dict[str, int] = {}
+        """The row of each path to this node."""
+        self._beside: dict[tuple[str, str], set[int]] = {}
+        """By peer and rail, the rows of the paths between the same two NICs."""
+        self._known = KnownRoutes()
+        self._routes: dict[int, int] = {}
+        """As they were told last; of all other rows they are unknown."""
+        self._to_look_at: set[int] = set()
+        self._turn = itertools.cycle(range(_TURNS))
         self._news: dict[int, None] = {}
         self._told_ns = self._all_told_ns = 0
 
@@ -51,6 +68,8 @@ class PathMap:
         for row in rows:
             if (ends := self._table.ends[row]) is not None:
                 self._row_of[ends.key.rail, ends.key.entropy, self._address(row)] = row
+                self._back_of[ends.incoming] = row
+                self._beside.setdefault((ends.key.peer, ends.key.rail), set()).add(row)
                 self._tracer.begin(row, now_ns)
 
     def end(self, rows: Iterable[int]) -> None:
@@ -59,11 +78,52 @@ class PathMap:
         for row in gone:
             self._tracer.end(row)
             self._news.pop(row, None)
+            self._routes.pop(row, None)
+        self._known.end(gone)
+        self._to_look_at -= gone
         self._row_of = {key: row for key, row in self._row_of.items() if row not in gone}
+        self._back_of = {path: row for path, row in self._back_of.items() if row not in gone}
+        self._beside = {key: left for key, rows in self._beside.items() if (left := rows - gone)}
 
-    def doubt(self, rows: Iterable[int], now_ns: int) -> None:
-        """Asks soon for the paths of these rows, which fell silent or are heard again."""
-        self._tracer.doubt(rows, now_ns)
+    def doubt(self, keys: Iterable[StreamKey], now_ns: int) -> None:
+        """Asks soon for the paths beside these: they fell silent, are heard again, or traffic came or left.
+
+        Until then, none of them is known to take the same links as another.
+        """
+        for beside in {(key.peer, key.rail) for key in keys}:
+            rows = self._beside.get(beside, set())
+            self._tracer.doubt(sorted(rows), now_ns)
+            self._to_look_at |= rows
+
+    def take(self, batch: HopBatch, now_ns: int) -> None:
+        """Takes what a peer tells of the routers of its own paths. Of a peer of before, no path may idle."""
+        back = {place: row for place, path in enumerate(batch.paths) if (row := self._back_of.get(path)) is not None}
+        self._to_look_at.update(back.values())
+        if not batch.allows_idle:
+            self._known.end(back.values())
+            return
+        rows = batch.rows()
+        found: dict[int, dict[int, int]] = {place: {} for place in back}
+        for place, hop, address in rows[np.isin(rows["path"], list(back))].tolist():
+            found[place][hop] = address
+        for place, row in back.items():
+            hops = found[place]
+            self._known.told(row, tuple(hops.get(hop, 0) for hop in range(1, max(hops, default=0) + 1)), now_ns)
+
+    def take_routes(self, now_ns: int) -> list[tuple[int, int]]:
+        """Rows whose paths take another route than at the last call, by what is known; and the route.
+
+        It is a number, the same of all paths that take the same links, or `UNKNOWN`.
+        """
+        rows, self._to_look_at = self._to_look_at, set()
+        rows.update(list(self._row_of.values())[next(self._turn) :: _TURNS])
+        changed = []
+        for row in sorted(rows):
+            route = self._known.of(row, self._between(row), self._sure_hops(row), now_ns)
+            if route != self._routes.get(row, UNKNOWN):
+                self._routes[row] = route
+                changed.append((row, route))
+        return changed
 
     def step(self, now_ns: int) -> None:
         """Reads who has answered, and asks on."""
@@ -78,6 +138,7 @@ class PathMap:
             if opened is not None:
                 opened.send(self._address(ask.row), OVERLAY_PORT, ask.ttl, ask.token)
         self._news |= dict.fromkeys(self._tracer.take_changed())
+        self._to_look_at |= self._tracer.take_asked()
 
     def batches(self, now_ns: int, at_ns: int) -> Iterator[HopBatch]:
         """The batches to publish now.
@@ -112,7 +173,18 @@ class PathMap:
         self._sockets.clear()
 
     def _batch(self, paths: list[str], rows: list[tuple[int, int, int]], at_ns: int) -> HopBatch:
-        return HopBatch.of(np.array(rows, HopRow), node=self._table.own.name, at_ns=at_ns, paths=tuple(paths))
+        return HopBatch.of(
+            np.array(rows, HopRow), node=self._table.own.name, at_ns=at_ns, paths=tuple(paths), allows_idle=True
+        )
+
+    def _between(self, row: int) -> tuple[str, str]:
+        """The peer and the rail of a path."""
+        ends = self._table.ends[row]
+        assert ends is not None
+        return ends.key.peer, ends.key.rail
+
+    def _sure_hops(self, row: int) -> Hops | None:
+        return self._tracer.hops(row) if self._tracer.is_sure(row) else None
 
     def _way(self, row: int) -> tuple[str, int]:
         """The rail and the entropy of a path."""

@@ -11,7 +11,9 @@ from foliot.columns import enlarge
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS
 from foliot_probe.core.measure.one_way_delay import (
     MOST_FULL,
+    MOST_UNSENT,
     References,
+    count_rows,
     digest,
     interval_rows,
     one_way_ns,
@@ -22,10 +24,11 @@ from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
 from foliot_probe.core.packet import KINDS
 from foliot_probe.core.rate.adaptive_rate import Sight
 from foliot_probe.core.rate.delay_density import densities, repeatable_ns
+from foliot_probe.io.tcp_clock import MonotonicOffset
 from foliot_schemas import DelayBatch, StampBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -39,6 +42,12 @@ if TYPE_CHECKING:
 
 _STREAMS_PER_BATCH = 512
 """Each has two rows, and by the rules of the wire a batch has 1,024 rows at most."""
+_FEW = 3
+"""Streams in a batch of those that idle. Readers remember the paths of a node's regular report, and not those of so
+short a one (`foliot.report_rows`)."""
+_JUST_NS = 500_000_000
+"""A path that idles is told of if it was heard so shortly before. A row that says that nothing was heard for a second
+is the word of a silence."""
 _MILLISECOND_NS = 1_000_000
 _USUAL_NS = np.array([LEAST_TOLERANCE_NS[kind] for kind in KINDS])
 """How well stamps of each kind repeat, until sync has measured it."""
@@ -63,6 +72,11 @@ class Reporter:
         self._reported_ns = now_ns
         self._since_ns = clock.local_ns()
         self._late_ns = 0
+        self._named: tuple[tuple[str, ...], bytes] = (), b""
+        """Of which rows `_names` are the paths."""
+        self._names: tuple[str, ...] = ()
+        self.tcp_clock: Callable[[], MonotonicOffset] = MonotonicOffset
+        """Tells the clock of this host's TCP."""
 
     def set_clock(self, state: ClockState) -> None:
         """Take what sync says of a clock."""
@@ -105,12 +119,14 @@ class Reporter:
         engine = self._engine
         completed = engine.take_completed()
         self._window.add(*completed)
+        known = one_way_ns(completed[1], self._own, self._peers)
         proven, received = engine.sessions.count()
         full_sent, full_received = engine.sessions.count_full()
         source = {
             "sent": engine.take_sent(),
             "last_ns": self._reference(engine.sessions.left_ns),
             "sequence": engine.sessions.left_sequence,
+            "unsent": np.minimum(engine.sessions.count_unsent(), MOST_UNSENT),
         }
         destination = {
             "sent": proven,
@@ -120,20 +136,58 @@ class Reporter:
             "full_bytes": engine.sessions.full_bytes,
             "last_ns": self._reference(engine.heard_last_ns),
             "sequence": engine.sessions.heard_sequence,
-            **digest(*one_way_ns(completed[1], self._own, self._peers), len(engine.table)),
+            **digest(*known, len(engine.table)),
         }
         header = self._header()
-        interval_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
+        header["interval_ns"], self._reported_ns = now_ns - self._reported_ns, now_ns
         self._late_ns = 0
-        for first in range(0, len(engine.table.live), _STREAMS_PER_BATCH):
+        regular, idle_heard, told = self._split(received)
+        paths = self._paths_of(regular)
+        for first in range(0, len(regular), _STREAMS_PER_BATCH):
             stop = first + _STREAMS_PER_BATCH
+            rows = regular[first:stop]
+            table = interval_rows(rows, source, destination)
             yield DelayBatch.of(
-                interval_rows(engine.table.live[first:stop], source, destination),
-                paths=engine.table.paths[2 * first : 2 * stop],
-                interval_ns=interval_ns,
+                table if told is None else table[told[rows].ravel()],
+                count_rows(rows, *known, len(engine.table)),
+                paths=paths[2 * first : 2 * stop],
                 host=host if first == 0 else None,
                 **header,
             )
+        for first in range(0, len(idle_heard), _FEW):
+            rows = idle_heard[first : first + _FEW]
+            yield DelayBatch.of(
+                interval_rows(rows, source, destination)[1::2],
+                count_rows(rows, *known, len(engine.table)),
+                paths=tuple(path for row in rows for path in self._ends(int(row))[1:3]),
+                **header,
+            )
+
+    def _split(
+        self, received: NDArray[np.int64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_] | None]:
+        """The live rows that a regular report has, and those that idle both ways and were heard just now.
+
+        With them comes which paths of each row of the table are told, the outgoing and the incoming; None: all.
+        """
+        live, (idle_out, idle_in) = self._engine.table.live, self._engine.idle()
+        if not (idle_out.any() or idle_in.any()):
+            return live, live[:0], None
+        idle = (idle_out & idle_in)[live]
+        just_heard = (received > 0) & (self._engine.listened_ns - self._engine.heard_last_ns < _JUST_NS)
+        told = np.stack([~idle_out, ~idle_in | just_heard], axis=1)
+        return live[~idle], live[idle & just_heard[live]], told
+
+    def _paths_of(self, rows: NDArray[np.intp]) -> tuple[str, ...]:
+        """The outgoing and the incoming path of each of these live rows, in turn."""
+        table = self._engine.table
+        if len(rows) == len(table.live):
+            return table.paths
+        named = table.paths, rows.tobytes()
+        if self._named != named:
+            self._named = named
+            self._names = tuple(path for row in rows.tolist() for path in self._ends(row)[1:3])
+        return self._names
 
     def stamps(self) -> Iterator[StampBatch | None]:
         """Close the window since the last call, a little with each step of the iterator.
@@ -151,6 +205,7 @@ class Reporter:
             "epoch_ns": self._clock.epoch_ns(),
             "tolerated": LAYERS,
             **kernel_utc()._asdict(),
+            **self.tcp_clock()._asdict(),
         }
         meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
         ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
@@ -192,7 +247,7 @@ class Reporter:
         """The fields that every batch of delays has. Its time is that of the last reading of the sockets."""
         return {
             "node": self._node,
-            "at_ns": int(self._reference(np.array([self._engine.listened_ns]))[0]),
+            "at_ns": self._engine.listened_ns + self._shift_ns(),
             "bound_ns": self._clock.bound_ns(),
             "late_ns": self._late_ns,
             "every_ns": self._interval_ns,
@@ -200,5 +255,8 @@ class Reporter:
 
     def _reference(self, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Recent local times as reference times, as far as known; 0 stays 0."""
-        shift_ns = self._clock.now_ns() - self._clock.local_ns()
-        return np.where(local_ns == 0, 0, local_ns + shift_ns)
+        return np.where(local_ns == 0, 0, local_ns + self._shift_ns())
+
+    def _shift_ns(self) -> int:
+        """Reference time minus local time, now."""
+        return self._clock.now_ns() - self._clock.local_ns()

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
+import numpy as np
 import structlog
 
 from foliot.node import identity_claims
@@ -20,9 +22,10 @@ from foliot.runtime.service import boot_id, node_clock, on_bus
 from foliot.settings import BusSettings, load
 from foliot_probe.core.measure.flow_meter import FlowMeter
 from foliot_probe.core.measure.stamp_window import window_number
-from foliot_probe.core.rate.demand import in_use
+from foliot_probe.core.rate.demand import homes, in_use
 from foliot_probe.core.stream_table import is_usable
 from foliot_probe.engine import Engine
+from foliot_probe.in_band import InBandMeter
 from foliot_probe.io.clock_outputs import ClockOutputs
 from foliot_probe.io.host_load import HostLoadMeter
 from foliot_probe.io.management_nics import ManagementNics
@@ -38,11 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
     import msgspec
+    from numpy.typing import NDArray
 
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
     from foliot_probe.core.measure.flow_meter import FlowInterval
-    from foliot_schemas import ClockState, HostLoad, Node, NodePaths, StampBatch
+    from foliot_probe.core.stream_table import StreamKey
+    from foliot_schemas import ClockState, HopBatch, HostLoad, Node, NodePaths, StampBatch
     from foliot_schemas.subjects import Channel
 
 log = structlog.get_logger()
@@ -61,8 +66,10 @@ _LOAD_S = 1.0
 """How often the host's load is told."""
 _FLOWS_A_BATCH = 1_024
 """By the rules of the wire."""
+_ACKS_S = 0.1
+"""The pause between two readings of stamps of TCP."""
 _TRACE_S = 0.1
-"""The pause between two looks at who answered for a hop."""
+"""The least pause between two looks at who answered for a hop. A tick takes them: a timer of their own costs more."""
 _STEPS_A_TICK = 3
 """Steps of closing a window between two ticks. Each is a step of the event loop of its own. Where a node measures the
 clocks of 64 peers, closing takes some 40 steps: half a second."""
@@ -109,17 +116,27 @@ class Probe:
         self._host: HostLoad | None = None
         """The host's load, until it is told."""
         self._flows = FlowMeter(own)
+        self._nic_flows = FlowMeter(own, lambda nic: nic.address)
+        self._tells_nic_flows = settings.nic_flows
+        self._in_band = InBandMeter(own, clock) if settings.in_band else None
+        if self._in_band is not None:
+            self._reporter.tcp_clock = self._in_band.offset
         self._flow_s = settings.flow_interval_ms / 1_000
         self._map = PathMap(self._engine.table, settings.trace_hz) if settings.trace_hz else None
+        self._lets_idle = settings.one_of_equals
+        self._mappers: set[str] = set()
+        """Peers that are heard when they tell of routers."""
         self._management = ManagementNics({nic.device: nic.address for nic in own.nics})
         self._told_management: frozenset[str] = frozenset()
         self._paths: NodePaths | None = None
+        self._in_use: frozenset[StreamKey] = frozenset()
         self._clocks: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ticks_per_interval = max(1, settings.delay_interval_ms // settings.tick_ms)
+        self._ticks_per_trace = math.ceil(_TRACE_S / self._tick_s)
         self._window_ns = round(settings.window_s * _SECOND_NS)
-        self._interval = 0
+        self._interval = self._traced = 0
         self._reported_s, self._owes_report = self._start_s, False
         self._window = window_number(own.name, clock.now_ns(), self._window_ns)
         self._closing: Iterator[StampBatch | None] = iter(())
@@ -141,7 +158,7 @@ class Probe:
                 group.create_task(self._tell_troubles())
                 group.create_task(self._meter_load())
                 group.create_task(self._meter_flows())
-                group.create_task(self._trace_paths())
+                group.create_task(self._read_acks())
                 group.create_task(self._outputs.sample())
                 await self._follow_clock(self._own.name)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
@@ -158,6 +175,8 @@ class Probe:
             self._engine.close()
             if self._map is not None:
                 self._map.close()
+            if self._in_band is not None:
+                self._in_band.close()
             self._outputs.close()
 
     # -- what the bus says --------------------------------------------------------------------------------------------
@@ -169,9 +188,9 @@ class Probe:
             return
         if node is None or node.name != name or not is_usable(node) or not node.talks_to(self._own):
             self._forget(self._engine.drop_peer(name))
-            self._flows.set_peer(name, None)
+            self._meet(name, None)
             return
-        self._flows.set_peer(name, node)
+        self._meet(name, node)
         ended, begun = self._engine.set_peer(node)
         self._forget(ended)
         self._reporter.begin(begun)
@@ -181,6 +200,13 @@ class Probe:
             self._set_rates()
         for clock in sorted({nic.clock for nic in node.nics}):
             await self._follow_clock(clock)
+        if self._lets_idle and self._map is not None and name not in self._mappers:
+            self._mappers.add(name)
+            await self._bus.subscribe(HOPS, self._on_hops, name)
+
+    async def _on_hops(self, batch: HopBatch, _subject: str) -> None:
+        assert self._map is not None
+        self._map.take(batch, self._now_ns())
 
     def _forget(self, rows: list[int]) -> None:
         self._reporter.end(rows)
@@ -193,7 +219,12 @@ class Probe:
             self._set_rates()
 
     def _set_rates(self) -> None:
-        self._engine.demand.set_in_use(in_use(self._engine.table.rows, self._paths))
+        wanted = in_use(self._engine.table.rows, self._paths)
+        if self._map is not None:
+            # Traffic that comes or leaves may do so for a link that has gone.
+            self._map.doubt(wanted ^ self._in_use, self._now_ns())
+        self._in_use = wanted
+        self._engine.demand.set_in_use(wanted, homes(self._paths))
 
     async def _follow_clock(self, name: str) -> None:
         if name in self._clocks:
@@ -209,6 +240,8 @@ class Probe:
         if state.clock == self._clock.name and not self._clock.update(state):
             return
         self._reporter.set_clock(state)
+        if self._in_band is not None:
+            self._in_band.set_clock(state)
         self._outputs.take(state)
 
     # -- the timer ----------------------------------------------------------------------------------------------------
@@ -251,6 +284,10 @@ class Probe:
             self._tell_delays()
         self._close_window()
         self._await_silence()
+        if self._map is not None and tick // self._ticks_per_trace != self._traced:
+            self._traced = tick // self._ticks_per_trace
+            yield
+            self._trace_paths(self._map)
 
     def _on_deadline(self) -> None:
         self._listen()
@@ -318,7 +355,8 @@ class Probe:
         if not len(changes.fell) and not len(changes.again):
             return
         if self._map is not None:
-            self._map.doubt([*changes.fell.tolist(), *changes.again.tolist()], self._now_ns())
+            keys = [ends.key for row in np.concatenate(changes) if (ends := self._engine.table.ends[row]) is not None]
+            self._map.doubt(keys, self._now_ns())
         batch = self._reporter.silence(changes)
         self._publish(DELAY, batch)
         log.info("silence_changed", fell=len(changes.fell), again=len(changes.again), paths=batch.paths[:8])
@@ -334,6 +372,13 @@ class Probe:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _meet(self, name: str, node: Node | None) -> None:
+        """Learns the addresses of a peer; None: it is gone."""
+        for meter in (self._flows, self._nic_flows):
+            meter.set_peer(name, node)
+        if self._in_band is not None:
+            self._in_band.set_peer(name, node)
+
     async def _bind_sockets(self) -> None:
         while missing := self._engine.bind():
             log.debug("sockets_awaited", missing=missing)
@@ -347,43 +392,62 @@ class Probe:
             await asyncio.sleep(_LOAD_S)
 
     async def _meter_flows(self) -> None:
-        """Tells what the kernel counts of the traffic by this node's service addresses. A thread asks.
+        """Tells what the kernel counts of the traffic by this node's service addresses and NICs. A thread asks.
 
         The kernel walks all of its connections.
         """
         if not self._flow_s:
             return
-        sockets = TcpSockets([nic.service_address for nic in self._own.nics])
+        addresses = [nic.service_address for nic in self._own.nics]
+        if self._tells_nic_flows:
+            addresses += [nic.address for nic in self._own.nics]
+        sockets = TcpSockets(addresses)
         is_known = True
         while True:
             try:
-                found = self._flows.read(await asyncio.to_thread(sockets.read), self._now_ns())
+                connections = await asyncio.to_thread(sockets.read)
             except OSError as error:
                 if is_known:  # it may be permitted later, as when a module is loaded
                     log.warning("flows_unknown", reason=error.strerror)
-                found, is_known = None, False
+                is_known = False
             else:
                 is_known = True
-            if found is not None:
-                for first in range(0, len(found.rows), _FLOWS_A_BATCH):
-                    self._publish(FLOW, self._flow_batch(found, first))
+                self._tell_flows(connections)
             await asyncio.sleep(self._flow_s)
 
-    def _flow_batch(self, found: FlowInterval, first: int) -> FlowBatch:
-        rows = found.rows[first : first + _FLOWS_A_BATCH].copy()
-        rows["flow"] -= first
-        return FlowBatch.of(
-            rows, node=self._own.name, at_ns=self._clock.now_ns(), interval_ns=found.span_ns,
-            flows=found.flows[first : first + _FLOWS_A_BATCH],
-        )  # fmt: skip
+    def _tell_flows(self, connections: NDArray[Any]) -> None:
+        now_ns = self._now_ns()
+        delays_ns = {} if self._in_band is None else self._in_band.take()
+        found, between_nics = (
+            self._flows.read(connections, now_ns, delays_ns),
+            self._nic_flows.read(connections, now_ns),
+        )
+        if found is None or between_nics is None:
+            return
+        for first in range(0, max(len(found.rows), len(between_nics.rows)), _FLOWS_A_BATCH):
+            flows, rows = _part(found, first)
+            nic_flows, nic_rows = _part(between_nics, first)
+            batch = FlowBatch.of(
+                rows, nic_rows if len(nic_rows) else None, node=self._own.name, at_ns=self._clock.now_ns(),
+                interval_ns=found.span_ns, flows=flows, nic_flows=nic_flows,
+            )  # fmt: skip
+            self._publish(FLOW, batch)
 
-    async def _trace_paths(self) -> None:
+    async def _read_acks(self) -> None:
+        """Reads the stamps of TCP that have come, often, as a socket has room for few."""
+        while self._in_band is not None and self._flow_s:
+            self._in_band.read()
+            await asyncio.sleep(_ACKS_S)
+
+    def _trace_paths(self, paths: PathMap) -> None:
         """Finds the routers of the paths, a few packets at a time, and tells them."""
-        while self._map is not None:
-            self._map.step(self._now_ns())
-            for batch in self._map.batches(self._now_ns(), self._clock.now_ns()):
-                self._publish(HOPS, batch)
-            await asyncio.sleep(_TRACE_S)
+        now_ns = self._now_ns()
+        paths.step(now_ns)
+        if self._lets_idle:
+            for row, route in paths.take_routes(now_ns):
+                self._engine.demand.set_route(row, route)
+        for batch in paths.batches(now_ns, self._clock.now_ns()):
+            self._publish(HOPS, batch)
 
     async def _tell_counters(self) -> None:
         told = 0
@@ -421,3 +485,10 @@ class Probe:
             if nic.device in self._told_management - before:
                 hint = "its flaps are not judged, unless detector.management_nics is judge"
                 log.warning("nic_is_management", nic=nic.name, device=nic.device, hint=hint)
+
+
+def _part(found: FlowInterval, first: int) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """As many flows as a batch may have, from one on, and their rows."""
+    rows = found.rows[first : first + _FLOWS_A_BATCH].copy()
+    rows["flow"] -= first
+    return found.flows[first : first + _FLOWS_A_BATCH], rows

@@ -53,9 +53,18 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How often delays and counts are published."""
     flow_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
     """How often the traffic between service addresses is published, as the kernel counts it; 0: never."""
+    nic_flows: bool = True
+    """Whether that between the NICs' own addresses is published with it. Without it, the kernel hands over fewer
+    connections, which matters where a host has thousands of these. Then no traffic is found that goes past Foliot."""
+    in_band: bool = False
+    """Whether the delay of the traffic's own packets is published with it, by the stamps of TCP. It needs CAP_NET_RAW,
+    `agent.tcp_usec_ts`, and ``net.ipv4.tcp_timestamps = 2``, all at both ends."""
     trace_hz: Annotated[float, msgspec.Meta(ge=0.0, le=10_000.0)] = 100.0
     """Packets a second by which the node asks for the routers of its paths, whose time to live ends there; 0: none. A
     path with three routers takes nine at first, and three a minute later on."""
+    one_of_equals: bool = False
+    """Whether one path alone is probed of those between two NICs that take the same links, as far as routers say so
+    beyond doubt, but for paths in use. The others have a probe each half minute."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
     chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
+import subprocess
 
 import numpy as np
 import pytest
@@ -14,10 +16,12 @@ from foliot_probe.core.packet import KERNEL, USER, ProbePacket
 from foliot_probe.core.sockaddr import sockaddr
 from foliot_probe.engine import Engine, SilenceChanges
 from foliot_probe.io import udp_batch
+from foliot_probe.io.tcp_clock import MonotonicOffset
 from foliot_probe.io.timestamp_check import PATIENCE
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas import Witness
+from foliot_schemas import ClockState, Witness
+from foliot_schemas.delay_buckets import bucket_of
 from patience import patience
 
 pytestmark = pytest.mark.net
@@ -98,6 +102,46 @@ def test_a_link_that_passes_only_small_packets_shows_by_those_of_full_size(switc
     assert said["full_sent"] == said["full_received"] == 6
     assert not listener.counts
     pair.close()
+
+
+@pytest.mark.parametrize("queue", ["blackhole", "tbf rate 1kbit burst 10 limit 10"], ids=["unsaid", "said"])
+def test_probes_that_the_own_queue_drops_are_told_apart_from_lost_ones(wire, queue):
+    """When later ones have left; whether or not the kernel says of a packet that its queue had no room for it."""
+    pair = wire.engines("10.99.0")
+    sender, _ = pair.ends
+    reporter = Reporter(sender, HostClock("host"), SETTINGS, pair.now_ns)
+
+    def unsent(ticks):
+        for _ in range(ticks):
+            pair.tick()
+        (batch,) = reporter.delays(pair.now_ns)
+        (row,) = batch.rows()[batch.rows()["witness"] == Witness.SOURCE]
+        return int(row["unsent"]), int(row["sent"])
+
+    unsent(12)
+    assert unsent(6)[0] == 0
+    with wire.inside(wire.namespaces[0]):
+        subprocess.run(("tc", "qdisc", "add", "dev", "wire0", "root", *queue.split()), check=True)
+    nothing, dropped = unsent(6)
+    assert (nothing, sender.counts["unsent"]) == (0, 0)
+    with wire.inside(wire.namespaces[0]):
+        subprocess.run(("tc", "qdisc", "del", "dev", "wire0", "root"), check=True)
+    assert unsent(6)[0] == dropped > 5
+    assert unsent(6)[0] == 0
+    pair.close()
+
+
+def test_stamps_say_how_the_clock_of_tcp_stands_to_that_of_the_probes(pair):
+    """Where the host tells that; else nothing is known of it."""
+    reporter = Reporter(pair.ends[0], HostClock("a"), SETTINGS, pair.now_ns)
+    told = []
+    for _ in range(2):
+        for _ in range(30):
+            pair.tick()
+        assert list(reporter.delays(pair.now_ns))
+        told += [(batch.monotonic_ns, batch.monotonic_ppb) for batch in reporter.stamps() if batch]
+        reporter.tcp_clock = lambda: MonotonicOffset(7, 8.0)
+    assert (told[0], told[-1]) == ((0, 0.0), (7, 8.0))
 
 
 def report(reporter, pair):
@@ -200,9 +244,7 @@ def test_what_was_read_is_dated_before_the_reading(pair, monkeypatch):
     pair.tick()
     at_ns = []
     read = listener._inbox.read
-    monkeypatch.setattr(
-        listener._inbox, "read", lambda sockets: (at_ns.append(listener._clock.local_ns()), read(sockets))[1]
-    )
+    monkeypatch.setattr(listener._inbox, "read", lambda: (at_ns.append(listener._clock.local_ns()), read())[1])
     pair.tick(1)
     after_ns = listener._clock.local_ns()
     assert listener.listened_ns <= at_ns[0] < after_ns
@@ -253,6 +295,32 @@ def test_what_is_said_is_dated_by_the_last_reading(pair):
     at_once = reporter.silence(SilenceChanges(np.array([0]), np.zeros(0, np.intp)))
     for batch in (regular, at_once):
         assert 0 < batch.at_ns <= clock.now_ns() - late_ns
+
+
+def test_a_report_counts_every_delay_that_it_digests(pair):
+    """Once both clocks are known; padded probes have none."""
+    listener, clock = pair.ends[1], HostClock("host")
+    reporter = Reporter(listener, clock, SETTINGS, pair.now_ns)
+    (before,) = reporter.delays(pair.now_ns)
+    assert before.delay_counts().tolist() == []
+    local_ns = clock.local_ns()
+    for name in ("a", "b"):
+        reporter.set_clock(
+            ClockState(
+                clock=name, reference="a", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
+                as_of_ns=local_ns, void_after_ns=local_ns + 600_000_000_000, status="synchronised",
+            )
+        )  # fmt: skip
+    for _ in range(24):
+        pair.tick()
+    (batch,) = reporter.delays(pair.now_ns)
+    (row,) = batch.rows()[batch.rows()["witness"] == Witness.DESTINATION]
+    counts = batch.delay_counts()
+    assert set(counts["path"]) == {row["path"]}
+    assert 12 <= counts["probes"].sum() <= row["received"] - row["full_received"] + 1
+    digested = bucket_of(np.array([row[name] for name in ("least_ns", "median_ns", "p99_ns")]))
+    assert set(digested.tolist()) <= set(counts["bucket"].tolist())
+    assert (counts["bucket"].min(), counts["bucket"].max()) == (digested[0], digested[-1])
 
 
 def test_a_stopped_listener_accuses_nobody(pair):
@@ -398,10 +466,29 @@ def test_a_flood_waits_for_what_else_is_due(monkeypatch):
     monkeypatch.setattr(udp_batch, "_AT_ONCE", 8)
     inbox, receiver = udp_batch.Inbox(4), udp_batch.open_socket("127.0.0.1", 0)
     with receiver, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        inbox.add(0, receiver)
         for _ in range(19):
             sender.sendto(b"x", receiver.getsockname())
-        taken = [sum(len(each.arrivals.lengths) for each in inbox.read([receiver])) for _ in range(4)]
+        taken = [sum(len(each.arrivals.lengths) for each in inbox.read()) for _ in range(4)]
     assert taken == [8, 8, 3, 0]
+
+
+def test_sockets_at_which_nothing_waits_cost_no_call(monkeypatch):
+    """A node with 64 entropies has as many sockets for each NIC, of which few are busy."""
+    called = []
+    receive = udp_batch._recvmmsg
+    monkeypatch.setattr(
+        udp_batch, "_recvmmsg", lambda number, *rest: (called.append(number), receive(number, *rest))[1]
+    )
+    inbox = udp_batch.Inbox(4)
+    sockets = [udp_batch.open_socket("127.0.0.1", 0) for _ in range(64)]
+    with contextlib.ExitStack() as stack, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for place, opened in enumerate(sockets):
+            stack.enter_context(opened)
+            inbox.add(place, opened)
+        sender.sendto(b"x", sockets[7].getsockname())
+        assert [each.arrivals.place.tolist() for each in inbox.read()] == [[7]]
+        assert called == [sockets[7].fileno()]
 
 
 def test_each_packet_handed_back_has_its_own_stamp(tunnel):
@@ -410,6 +497,7 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
         sender = udp_batch.open_socket("0.0.0.0", PORT)
     addresses = np.concatenate([sockaddr(f"10.{net}.0.2", PORT) for net in (99, 98)])
     inbox, outbox = udp_batch.Inbox(64), udp_batch.Outbox(8)
+    inbox.add(0, sender)
 
     def exchange(first):
         probes = np.zeros(8, ProbePacket)
@@ -419,7 +507,7 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
         found = {}
         while len(found) < 8:
             assert select.select([sender], [], [], patience(20))[0]
-            for batch in inbox.read([sender]):
+            for batch in inbox.read():
                 left = batch.departures
                 found |= dict(zip(left.probes["sequence"].tolist(), batch.stamp_ns[left.slot].tolist(), strict=True))
         return [found[number] for number in range(first, first + 8)]

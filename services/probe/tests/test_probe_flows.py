@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from foliot_probe.core.measure.ack_delays import Ends
 from foliot_probe.core.measure.flow_meter import FlowMeter
 from foliot_probe.io.tcp_sockets import ConnectionRow, TcpSockets
 from foliot_schemas import Nic, Node
@@ -135,7 +136,7 @@ def test_a_flow_is_the_growth_of_all_its_connections(meter):
     )
     assert found.span_ns == SECOND // 2
     assert found.flows == ("a.rail0>b.rail0",)
-    assert found.rows.tolist() == [(0, 2, 3, 3_500, 400_000, 30_000, 20_000, 70_000, 30_000)]
+    assert found.rows.tolist() == [(0, 2, 3, 3_500, 400_000, 30_000, 20_000, 70_000, 30_000, 500, 0)]
 
 
 def test_a_new_connection_counts_from_its_beginning_and_one_that_ended_no_more(meter):
@@ -174,3 +175,28 @@ def test_a_peer_that_is_gone_has_no_flows(meter):
     meter.read(connections(), SECOND)
     meter.set_peer("b", None)
     assert meter.read(connections((1, "10.0.0.1", "10.0.0.2", 50, 0, 9, 0, 0, 50, 40)), 2 * SECOND).flows == ()
+
+
+def test_flows_between_nics_are_those_by_their_own_addresses():
+    """The same names; what goes by service addresses is not among them, nor what has one at one end alone."""
+    made = FlowMeter(node("a", "10.0.0.1"), lambda nic: nic.service_address.replace("10.", "11."))
+    made.set_peer("b", node("b", "10.0.0.2"))
+    pairs = [("11.0.0.1", "11.0.0.2"), ("10.0.0.1", "10.0.0.2"), ("11.0.0.1", "10.0.0.2")]
+    made.read(connections(), SECOND)
+    rows = connections(*((cookie, *ends, 100 * cookie, 0, 10, 0, 0, 50, 40) for cookie, ends in enumerate(pairs, 1)))
+    found = made.read(rows, 2 * SECOND)
+    assert (found.flows, found.rows["acked_bytes"].tolist()) == (("a.rail0>b.rail0",), [100])
+
+
+def test_a_flow_has_the_delay_of_its_own_packets_where_it_is_known(meter):
+    """By the addresses of both ends. One of whom no connection is there is left out, as is a stranger."""
+    ends = [("10.0.0.1", "10.0.0.2"), ("10.0.1.1", "10.0.1.2")]
+    meter.read(connections(), SECOND)
+    rows = connections(*((cookie, *each, 100, 0, 10, 0, 0, 50, 40) for cookie, each in enumerate(ends, 1)))
+    told = {Ends(number(local), number(remote)): delay_ns for local, remote, delay_ns in (
+        (*ends[1], 7_000), ("10.0.0.1", "10.0.1.2", 8_000), ("10.0.0.1", "10.9.9.9", 9_000),
+    )}  # fmt: skip
+    found = meter.read(rows, 2 * SECOND, told)
+    assert dict(zip(found.flows, found.rows["in_band_ns"].tolist(), strict=True)) == {
+        "a.rail0>b.rail0": 0, "a.rail1>b.rail1": 7_000,
+    }  # fmt: skip

@@ -113,6 +113,22 @@ def test_routers_that_fell_silent_have_some_time_until_the_path_is_unknown():
     assert network.tracer.take_changed() == [0]
 
 
+def test_a_link_that_is_lost_for_seconds_is_no_other_way_however_often_it_is_in_doubt():
+    """Each path that falls silent beside a path, and each that speaks again, brings it in doubt anew."""
+    network = Network({0: (11, 22), 1: (11, 23)})
+    network.run(5)
+    network.tracer.take_changed()
+    network.paths[0] = ()
+    for _ in range(5):
+        network.tracer.doubt([0], network.now_ns)
+        network.run(1.5)
+    network.paths[0] = (11, 22)
+    network.tracer.doubt([0], network.now_ns)
+    network.run(4)
+    assert network.tracer.take_changed() == []
+    assert network.tracer.is_sure(0)
+
+
 def test_what_is_forged_or_late_is_not_believed():
     """Another token, a path that waits for nothing, and a single answer that quotes nothing."""
     tracer = HopTracer(1_000.0, np.random.default_rng(1))
@@ -144,3 +160,37 @@ def test_a_path_that_ended_is_asked_no_more():
     network.paths[0] = (99,)
     network.run(5)
     assert network.known() == {0: (99,), 1: (12,)}
+
+
+def test_a_path_is_sure_while_its_routers_say_the_same():
+    """Not before it was asked, nor while it is in doubt, nor after a router fell silent."""
+    network = Network({0: (11, 22), 1: (11, 23)})
+    tracer = network.tracer
+    assert not tracer.is_sure(0)
+    network.run(5)
+    assert tracer.is_sure(0)
+    assert tracer.take_asked() == {0, 1}
+    tracer.doubt([0, 9], network.now_ns)
+    assert (tracer.is_sure(0), tracer.is_sure(1), tracer.is_sure(9)) == (False, True, False)
+    network.run(1)
+    assert tracer.is_sure(0)
+    assert tracer.take_asked() == {0}
+    network.paths[1] = (11,)
+    network.run(63)
+    assert tracer.hops(1) == (11, 23)
+    assert not tracer.is_sure(1)
+
+
+def test_a_doubt_during_a_round_asks_for_another_round():
+    """The routers that have answered may have done so before the path went elsewhere."""
+    network = Network({0: (11, 22)})
+    network.run(5)
+    network.tracer.doubt([0], network.now_ns)
+    while network.tracer.waiting or network.asked[-1][1].ttl != 1:
+        network.run(0.01)
+    network.tracer.doubt([0], network.now_ns)
+    network.paths[0] = (11, 22)
+    asked = len(network.asked)
+    network.run(2)
+    assert network.tracer.is_sure(0)
+    assert [ask.ttl for _, ask in network.asked[asked:]] == [2, 1, 2]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from foliot_probe.core.measure.one_way_delay import References, digest, interval_rows, one_way_ns, silence_rows
+from foliot_probe.core.measure.one_way_delay import (
+    References,
+    count_rows,
+    digest,
+    interval_rows,
+    one_way_ns,
+    silence_rows,
+)
 from foliot_probe.core.measure.sessions import Completed
 from foliot_schemas import ClockState, Witness
+from foliot_schemas.delay_buckets import bucket_of
 
 
 def state(**fields):
@@ -90,16 +98,18 @@ def test_the_digest_is_by_nearest_rank():
 
 def test_every_stream_has_a_row_as_source_and_one_as_destination():
     """Counts of either end land with the witness that made them."""
-    source = {name: np.arange(4) + base for name, base in (("sent", 10), ("last_ns", 60), ("sequence", 80))}
+    source = {
+        name: np.arange(4) + base for name, base in (("sent", 10), ("last_ns", 60), ("sequence", 80), ("unsent", 5))
+    }
     names = ("sent", "received", "full_sent", "full_received", "full_bytes", "last_ns", "sequence")
     destination = {
         name: np.arange(4) + base for name, base in zip(names, (20, 30, 40, 50, 1_450, 70, 90), strict=True)
     } | digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)
     rows = interval_rows(np.array([3, 1]), source, destination)
     assert rows["path"].tolist() == [0, 1, 2, 3]
-    assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 63, 83, 0, 0, 0)
-    assert rows[1].tolist() == (1, Witness.DESTINATION, 23, 33, 7, 8, 9, 73, 93, 43, 53, 1_453)
-    assert rows[3].tolist() == (3, Witness.DESTINATION, 21, 31, 0, 0, 0, 71, 91, 41, 51, 1_451)
+    assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 63, 83, 0, 0, 0, 8)
+    assert rows[1].tolist() == (1, Witness.DESTINATION, 23, 33, 7, 8, 9, 73, 93, 43, 53, 1_453, 0)
+    assert rows[3].tolist() == (3, Witness.DESTINATION, 21, 31, 0, 0, 0, 71, 91, 41, 51, 1_451, 0)
 
 
 def test_silence_rows_name_what_fell_and_then_what_speaks():
@@ -109,3 +119,20 @@ def test_silence_rows_name_what_fell_and_then_what_speaks():
     assert rows["last_ns"].tolist() == [7, 5, 6]
     assert rows["sequence"].tolist() == [70, 50, 60]
     assert rows["path"].tolist() == [0, 1, 2]
+
+
+def test_each_delay_is_counted_with_its_path():
+    """By bucket, in the order of the rows of the report; a path without delays costs nothing."""
+    near_ns, far_ns = 50_000, 90_000
+    row = np.array([3, 1, 3, 1, 1, 3])
+    delay_ns = np.array([near_ns, -7, far_ns, near_ns, near_ns + 1, near_ns])
+    near, far = bucket_of(np.array([near_ns, far_ns])).tolist()
+    table = count_rows(np.array([3, 0, 1]), row, delay_ns, 4)
+    assert table.tolist() == [(1, near, 2), (1, far, 1), (5, 0, 1), (5, near, 2)]
+    assert count_rows(np.array([0, 2]), row, delay_ns, 4).tolist() == []
+
+
+def test_a_row_counts_as_many_alike_as_a_byte_holds():
+    """More than a stream remembers."""
+    many = np.zeros(300, np.intp)
+    assert count_rows(np.array([0]), many, many, 1).tolist() == [(1, 0, 255)]

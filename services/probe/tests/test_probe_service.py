@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from ipaddress import IPv4Address
 
 import msgspec
 import numpy as np
@@ -20,10 +21,13 @@ from foliot.clock.kernel_discipline import kernel_utc
 from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
+from foliot_probe.core.measure.ack_delays import Ends
 from foliot_probe.engine import SilenceChanges
+from foliot_probe.io.tcp_clock import MonotonicOffset
+from foliot_probe.io.tcp_sockets import ConnectionRow
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas import ClockState, HostLoad, StampBatch, Witness
-from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, INVENTORY, PORT, STAMPS
+from foliot_schemas import ClockState, HopBatch, HopRow, HostLoad, Nic, Node, NodePaths, Placement, StampBatch, Witness
+from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, HOPS, INVENTORY, PORT, STAMPS
 from patience import patience
 from virtual_loop import VirtualLoop
 
@@ -291,8 +295,34 @@ async def test_reports_leave_while_the_hosts_load_is_read(free_port):
     assert [batch.host for batch in bus.delays if batch.host] == [load]
 
 
-@pytest.mark.parametrize("refusals", [0, 2], ids=["at once", "after the kernel refused twice"])
-async def test_traffic_between_service_addresses_is_told(monkeypatch, free_port, refusals):
+@pytest.mark.parametrize("nic_flows", [True, False])
+async def test_connections_of_nics_are_asked_for_where_they_are_wanted(monkeypatch, free_port, nic_flows):
+    """A host may have thousands of them."""
+    asked = []
+
+    class Sockets:
+        def __init__(self, addresses):
+            asked.append(addresses)
+
+        def read(self):
+            return np.zeros(0, ConnectionRow)
+
+    monkeypatch.setattr(service, "TcpSockets", Sockets)
+    own = describe(node_settings(0, free_port(socket.SOCK_DGRAM)))
+    made = service.Probe(own, ProbeSettings(flow_interval_ms=20, nic_flows=nic_flows), HostClock("node0"), CutBus())
+    metering = asyncio.create_task(made._meter_flows())
+    await until(lambda: asked, "a question")
+    metering.cancel()
+    await asyncio.gather(metering, return_exceptions=True)
+    made._engine.close()
+    assert asked == [[own.nics[0].service_address] + [own.nics[0].address] * nic_flows]
+
+
+@pytest.mark.parametrize(
+    ("address", "refusals"), [("service_address", 0), ("service_address", 2), ("address", 0)],
+    ids=["between service addresses", "after the kernel refused twice", "between NICs"],
+)  # fmt: skip
+async def test_traffic_is_told_by_the_addresses_that_it_has(monkeypatch, free_port, address, refusals):
     """As the kernel counts it, with the names of both ends; a kernel that does not answer is asked again."""
     bus, settings, answers = CutBus(), node_settings(0, free_port(socket.SOCK_DGRAM)), []
     own, peer = describe(settings), describe(node_settings(1, settings.probe_port))
@@ -317,17 +347,21 @@ async def test_traffic_between_service_addresses_is_told(monkeypatch, free_port,
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(take, peer.nics[0].service_address)
+    here, there = (getattr(each.nics[0], address) for each in (own, peer))
+    server = await asyncio.start_server(take, there)
     port = server.sockets[0].getsockname()[1]
-    _, writer = await asyncio.open_connection(
-        peer.nics[0].service_address, port, local_addr=(own.nics[0].service_address, 0)
-    )
+    _, writer = await asyncio.open_connection(there, port, local_addr=(here, 0))
     writer.write(bytes(300_000))
     await asyncio.wait_for(arrived.wait(), PATIENCE_S)
-    told = lambda: sum(int(batch.rows()["acked_bytes"].sum()) for batch in bus.flows)  # noqa: E731
+
+    def told(by=address):
+        rows = (batch.rows() if by == "service_address" else batch.nic_rows() for batch in bus.flows)
+        return sum(int(each["acked_bytes"].sum()) for each in rows)
+
     await until(lambda: running.done() or told() >= 300_000, "all of it told")
     assert told() <= 300_001  # the kernel counts the beginning of a connection
-    assert {name for batch in bus.flows for name in batch.flows} == {"node0.rail0>node1.rail0"}
+    assert {name for batch in bus.flows for name in batch.flows + batch.nic_flows} == {"node0.rail0>node1.rail0"}
+    assert told("address" if address == "service_address" else "service_address") == 0
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     writer.close()
@@ -366,6 +400,123 @@ async def test_with_a_silence_goes_what_was_heard_on_all_others(free_port):
         batch.interval_ns < batch.every_ns for batch, kind in zip(bus.delays, kinds, strict=True) if kind == "report"
     )
     assert [len(batch.rows()) for batch in bus.delays] == [1, 4, 1, 4]
+
+
+class MapBus(CutBus):
+    """A bus that remembers who wants to hear of routers."""
+
+    def __init__(self):
+        super().__init__()
+        self.hears = {}
+
+    async def subscribe(self, channel, handler, *names, key=""):
+        """Keeps the handler by the peer's name."""
+        if channel is HOPS:
+            self.hears |= dict.fromkeys(names, handler)
+
+    async def watch(self, *_, key=""):
+        """Brings nothing."""
+
+
+@pytest.mark.parametrize("lets_idle", [True, False])
+async def test_what_peers_tell_of_routers_makes_paths_idle(lets_idle, free_port):
+    """Until a path is used by traffic that was elsewhere; where it is wanted, and not of a peer that has left."""
+    bus, port = MapBus(), free_port(socket.SOCK_DGRAM)
+    own, peer = (describe(node_settings(index, port)) for index in (0, 1))
+    settings = ProbeSettings(one_of_equals=lets_idle)
+    made = service.Probe(own, settings, HostClock("node0"), bus)
+    await made._on_node("node1", peer)
+    assert list(bus.hears) == (["node1"] if lets_idle else [])
+    tracer, routes = made._map._tracer, made._engine.demand._route
+    made._map.step = lambda _now_ns: tracer._hops.update({0: (11, 12), 1: (11, 12)})
+    tracer._in_doubt.clear()
+    running = asyncio.create_task(made.run())
+    if lets_idle:
+        rows = np.array([(path, hop, 20 + hop) for path in (0, 1) for hop in (1, 2)], HopRow)
+        back = tuple(f"node1.rail0>node0.rail0#{entropy}" for entropy in (0, 1))
+        await bus.hears["node1"](HopBatch.of(rows, node="node1", at_ns=1, paths=back, allows_idle=True), "")
+        await until(lambda: running.done() or routes[:2].all(), "routes that are known")
+        assert routes[0] == routes[1]
+        placed = Placement(peer="node1", rail="rail0", via="rail0", entropy=1)
+        await made._on_paths("node0", NodePaths(node="node0", lease_revision=1, placements=(placed,)))
+        await until(lambda: running.done() or not routes[:2].any(), "a doubt")
+        tracer._in_doubt.clear()
+        await until(lambda: running.done() or routes[:2].all(), "routes that are known again")
+    await made._on_node("node1", None)
+    assert not routes.any()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+class SharedBus(MapBus):
+    """A bus of two probes: what either tells of routers reaches the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.paths, self.before = {}, {}
+        """By node, those that its last regular report named, and those that any did."""
+
+    async def publish(self, channel, message, *names):
+        """Hands routers on, and notes what is reported."""
+        if channel is HOPS and (handler := self.hears.get(names[0])) is not None:
+            await handler(message, "")
+        if channel is DELAY and Witness.SOURCE in message.rows()["witness"]:
+            self.paths[message.node] = message.paths
+            self.before.setdefault(message.node, set()).update(message.paths)
+
+
+ENDS = {"a": (0, "net1", "10.96.1.2", "10.97.{}.1"), "b": (3, "net3", "10.96.3.2", "10.97.{}.2")}
+"""Of a line: place, device, address of the NIC, and path addresses."""
+HOPS_TO = {"a": ("", "10.96.1.2", "10.96.2.1", "10.96.3.1"), "b": ("10.96.1.1", "10.96.2.2", "10.96.3.2", "")}
+"""Gateways from each place of a line."""
+
+
+def line_node(name, entropies):
+    """A node at an end of a line."""
+    _, device, address, path_address = ENDS[name]
+    nic = Nic(
+        name=f"{name}.rail0", rail="rail0", device=device, address=address, clock=name, service_address="10.98.0.1",
+        path_addresses=tuple(map(path_address.format, range(entropies))),
+        entropies=tuple(range(49_200, 49_200 + entropies)),
+    )  # fmt: skip
+    return Node(name=name, probe_port=7946, nics=(nic,))
+
+
+def lay_ways(line, nodes):
+    """Lets the path addresses of both ends of a line reach each other."""
+    for node in nodes:
+        place, device, _, _ = ENDS[node.name]
+        for address in node.nics[0].path_addresses:
+            with line.inside(line.namespaces[place]):
+                line.ip("addr", "add", f"{address}/32", "dev", device)
+            for other, gateway in enumerate(HOPS_TO[node.name]):
+                if gateway:
+                    with line.inside(line.namespaces[other]):
+                        line.ip("route", "add", address, "via", gateway)
+
+
+@pytest.mark.net
+async def test_two_probes_let_idle_what_real_routers_say_is_one(line):
+    """All six paths between them go by the same two routers. Four measure the clocks, and two idle."""
+    bus, nodes = SharedBus(), [line_node(name, 6) for name in ENDS]
+    lay_ways(line, nodes)
+    probes = [service.Probe(node, ProbeSettings(one_of_equals=True), HostClock(node.name), bus) for node in nodes]
+    for probe, own, peer in zip(probes, nodes, reversed(nodes), strict=True):
+        with line.inside(line.namespaces[ENDS[own.name][0]]):
+            assert probe._engine.bind() == 0
+            assert all(probe._map._socket("rail0", entropy) for entropy in range(6))
+        await probe._on_node(peer.name, peer)
+    running = [asyncio.create_task(probe.run()) for probe in probes]
+    await until(
+        lambda: any(task.done() for task in running) or {len(bus.paths.get(name, ())) for name in ENDS} == {8},
+        "reports of four paths and their ways back",
+    )
+    assert not any(task.done() for task in running)
+    assert {len(paths) for paths in bus.before.values()} == {12}
+    assert [np.flatnonzero(probe._engine.demand.idle).tolist() for probe in probes] == [[4, 5], [4, 5]]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 async def test_a_tick_that_fails_is_not_waited_for(monkeypatch, free_port):
@@ -482,3 +633,40 @@ async def test_a_node_that_names_its_peers_probes_nobody_else(bus_settings, bus,
         probe.terminate()
         code = await probe.wait()
     assert code == 0
+
+
+async def test_the_delay_of_the_traffics_own_packets_is_told_with_its_row(monkeypatch, free_port):
+    """And the clock of the node's stamps with those of its probes, which peers need; neither unless it is wanted."""
+    settings = node_settings(0, free_port(socket.SOCK_DGRAM))
+    own, peer = describe(settings), describe(node_settings(1, settings.probe_port))
+    ends = Ends(*(int(IPv4Address(each.nics[0].service_address)) for each in (own, peer)))
+    row = np.array([(7, *ends, 1_000, 0, 10, 0, 0, 50, 40)], ConnectionRow)
+
+    class Meter:
+        """Knows a delay, and a clock."""
+
+        def __init__(self, *_):
+            self.calls = []
+
+        def __getattr__(self, name):
+            return lambda *_: self.calls.append(name)
+
+        def take(self):
+            return {ends: 4_000}
+
+        def offset(self):
+            return MonotonicOffset(7, 8.0)
+
+    monkeypatch.setattr(service, "InBandMeter", Meter)
+    for wanted in (True, False):
+        bus = CutBus()
+        made = service.Probe(own, ProbeSettings(in_band=wanted), HostClock("node0"), bus)
+        await made._on_node(peer.name, peer)
+        made._tell_flows(row[:0])
+        made._tell_flows(row)
+        await until(lambda bus=bus: bus.flows, "a batch")
+        assert bus.flows[-1].rows()["in_band_ns"].tolist() == [4_000 * wanted]
+        assert made._reporter.tcp_clock() == (MonotonicOffset(7, 8.0) if wanted else MonotonicOffset())
+        if wanted:
+            assert made._in_band.calls == ["set_peer"]
+        made._engine.close()

@@ -200,6 +200,25 @@ def test_stamps_of_an_ended_stream_are_ignored():
     assert first.outgoing.recall(first.outgoing.transmit_ns, ROW, mine["sequence"]).tolist() == [0]
 
 
+def test_probes_that_never_left_are_counted_when_a_later_one_has():
+    """Until then they may still wait; each counts once, and none of an earlier life."""
+    first, _ = ends()
+    probes = [compose(first) for _ in range(8)]
+    unsent = []
+    for left in ((0,), (1, 3, 3), (), (3, 6), (7,)):
+        for number in left:
+            first.left(probes[number], np.array([5]))
+        unsent.append(int(first.count_unsent()[2]))
+    assert unsent == [0, 1, 0, 2, 0]
+
+    compose(first)
+    first.open(2, 44, 1_000)
+    compose(first)
+    first.left(compose(first), np.array([6]))
+    assert first.count_unsent().tolist() == [0, 0, 1, *[0] * (ROWS - 3)]
+    assert not first.count_unsent().any()
+
+
 @pytest.mark.parametrize("row", [ROWS, 1 << 31])
 def test_a_foreign_row_in_a_packet_handed_back_is_ignored(row):
     """The row inside a packet is not trusted."""

@@ -38,20 +38,21 @@ def closed(window, *how):
     return [part for part in window.close(window.take(), *how) if part is not None]
 
 
-def test_a_large_window_is_closed_in_steps_and_told_at_the_end():
-    """Sixty-four streams are more than a probe may spend between two ticks.
+@pytest.mark.parametrize(("count", "slices"), [(20, 1), (100, 2), (4_000, 64)])
+def test_a_large_window_is_closed_in_steps_and_told_at_the_end(count, slices):
+    """Sixty-four streams with many probes are more than a probe may spend between two ticks.
 
     What comes meanwhile is of the next window.
     """
     window = StampWindow(3)
     for row in range(64):
-        window.add(probes(row, 20), probes(row, 20))
+        window.add(probes(row, count), probes(row, count))
     steps = window.close(window.take(), ends(64), np.full(64, KERNEL), SlopeRange.unknown(64))
-    # Both directions sifted, and counted, then sixteen streams of each at a time pruned.
-    silent = [next(steps) for _ in range(11)]
+    # Both directions sifted, and counted, then some streams of each at a time pruned.
+    silent = [next(steps) for _ in range(3 + 2 * slices)]
     window.add(probes(0, 5), nothing())
     (part, *more) = steps
-    assert silent == [None] * 11
+    assert silent == [None] * (3 + 2 * slices)
     assert [each.responder for whole in (part, *more) for each in whole.streams] == [f"p{row}" for row in range(64)]
     (later,) = closed(window, ends(64), np.full(64, KERNEL), SlopeRange.unknown(64))
     assert [each.responder for each in later.streams] == ["p0"]

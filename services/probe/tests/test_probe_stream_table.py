@@ -36,6 +36,16 @@ def test_a_stream_for_every_common_rail_and_entropy():
     assert list(table.peers) == ["node1", "node2", "node3"]
 
 
+def test_64_entropies_make_as_many_streams_and_sockets_of_a_rail():
+    """A row that ends is used again, the lowest first."""
+    table = StreamTable(node(0, entropies=tuple(range(64))))
+    assert len(table.places) == 128
+    assert table.set_peer(node(1, entropies=tuple(range(64))))[1] == list(range(128))
+    assert len(table.set_peer(node(2))[1]) == 8
+    assert table.drop_peer("node1") == list(range(128))
+    assert table.set_peer(node(3, rails=1))[1] == [0, 1, 2, 3]
+
+
 def test_of_two_nodes_the_smaller_name_initiates():
     """So that every stream has one initiator, and both know it without asking."""
     forth, back = StreamTable(node(0)), StreamTable(node(1))

@@ -22,7 +22,7 @@ is of the peer's probe ``heard - i``. A stamp of 0 says "not known (any more, or
 
 `session` is drawn anew for every stream and start, so that nobody mixes up two lives of a sender. `row` means something
 to the sender alone, when the kernel hands the packet back with its transmit stamp. `interval_us` promises that the next
-probe follows within this time. `mesh_ms` is the time between two coded pairs that the sender wants on the stream, for
+probe follows within this time. If that is more than `IDLE_US`, another path stands for this one. `mesh_ms` is the time between two coded pairs that the sender wants on the stream, for
 the clocks. A 0 says that it does not count the stream to the mesh. Stamps are local times of the host that took them.
 
 Some probes are padded with zeros to full size, the largest packet that both ends' devices carry. They find a link that
@@ -79,6 +79,8 @@ ROW_BITS = 18
 """Bits of `row` that hold the row. They number 262,144 streams, more than any node could send."""
 IN_USE = 1
 """Bit of `use`: the path is in use."""
+IDLE_US = 20_000_000
+"""No rate of the settings has its probes so far apart."""
 FULL_COUNTS = 127
 """Values that the count of padded probes takes."""
 MOST_BYTES = 9_216

@@ -5,6 +5,7 @@ A stream keeps its row for life; rows of streams that ended are used again.
 
 from __future__ import annotations
 
+import heapq
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,6 +62,8 @@ class StreamTable:
         )
         self._place_of = {(place.rail, place.entropy): number for number, place in enumerate(self.places)}
         self.ends: list[StreamEnds | None] = [None] * _FIRST_ROWS
+        self._free = list(range(_FIRST_ROWS))
+        """A heap of the rows that are free."""
         self.rows: dict[StreamKey, int] = {}
         self.place = np.zeros(_FIRST_ROWS, np.intp)
         self.address = np.zeros(_FIRST_ROWS, Address)
@@ -95,6 +98,7 @@ class StreamTable:
             assert ends is not None
             del self.rows[ends.key]
             self.ends[row] = None
+            heapq.heappush(self._free, row)
         if ended:
             self._index()
         return ended
@@ -124,12 +128,13 @@ class StreamTable:
         return streams
 
     def _begin(self, ends: StreamEnds, address: NDArray[Any]) -> int:
-        if None not in self.ends:
+        if not self._free:
             more = len(self.ends)
             self.ends.extend([None] * more)
+            self._free.extend(range(more, 2 * more))
             self.place = grown(self.place, len(self.ends))
             self.address = grown(self.address, len(self.ends))
-        row = self.ends.index(None)
+        row = heapq.heappop(self._free)
         self.ends[row] = ends
         self.rows[ends.key] = row
         self.place[row] = self._place_of[ends.key.rail, ends.key.entropy]

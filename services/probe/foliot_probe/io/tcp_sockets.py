@@ -3,7 +3,10 @@
 The kernel answers a dump of ``sock_diag`` (sock_diag(7)) to anybody who asks, in the asker's network namespace. A
 filter in the request leaves out all other connections, so that a host with many of them hands over few.
 
-Sources: linux/inet_diag.h, linux/tcp.h, net/ipv4/inet_diag.c.
+The kernel walks its whole table of connections for each request, however few there are. So one request asks for those
+of IPv4 and of IPv6 sockets. Only its older form can, which has no family.
+
+Sources: linux/inet_diag.h, linux/tcp.h, net/core/sock_diag.c, net/ipv4/inet_diag.c.
 """
 
 from __future__ import annotations
@@ -38,12 +41,12 @@ ConnectionRow = np.dtype(
 `remote` are IPv4 addresses. The counts are those since the connection was made."""
 
 _NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
+_TCPDIAG_GETSOCK = 18
 _NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")
-_REQUEST = struct.Struct("=BBBxI48x")
-"""inet_diag_req_v2: family, protocol, extensions, states, and no socket in particular."""
+_REQUEST = struct.Struct("=3xB48xI4x")
+"""inet_diag_req: extensions, no socket in particular, and states."""
 _ATTRIBUTE = struct.Struct("=HH")
 _BYTECODE = 1
 _INFO = 2
@@ -80,19 +83,15 @@ class TcpSockets:
         Raises:
             OSError: the kernel does not answer such a question.
         """
-        found: list[tuple[Any, ...]] = []
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as asked:
             asked.bind((0, 0))
-            for family in (socket.AF_INET, socket.AF_INET6):
-                found += self._dump(asked, family)
-        return np.array(found, dtype=ConnectionRow)
+            return np.array(list(self._dump(asked)), dtype=ConnectionRow)
 
-    def _dump(self, asked: socket.socket, family: int) -> Iterator[tuple[Any, ...]]:
+    def _dump(self, asked: socket.socket) -> Iterator[tuple[Any, ...]]:
         self._sequence += 1
-        states = _ESTABLISHED | _CLOSE_WAIT
-        request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states) + self._filter
+        request = _REQUEST.pack(1 << (_INFO - 1), _ESTABLISHED | _CLOSE_WAIT) + self._filter
         flags = _NLM_F_REQUEST | _NLM_F_DUMP
-        asked.send(_HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, flags, self._sequence, 0) + request)
+        asked.send(_HEADER.pack(_HEADER.size + len(request), _TCPDIAG_GETSOCK, flags, self._sequence, 0) + request)
         while True:
             answer = asked.recv(_BUFFER)
             at = 0

@@ -72,7 +72,7 @@ class StampChecks:
     def _note_all(self, direction: int, places: Places, stamped: NDArray[np.bool_]) -> None:
         if self._settled:
             return
-        for place in range(len(self._addresses)):
+        for place in np.unique(places).tolist():
             here = places == place
             self._note(place, direction, int(np.count_nonzero(here)), int(np.count_nonzero(here & stamped)))
         self._settled = bool((self.kind == KERNEL).all())

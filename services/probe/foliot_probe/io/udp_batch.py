@@ -18,6 +18,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +29,7 @@ from foliot_probe.core.packet import MAGIC, MOST_BYTES, ProbePacket
 from foliot_probe.core.sockaddr import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -172,7 +173,10 @@ class Batch(NamedTuple):
 
 
 class Inbox:
-    """Slots to receive into. Every batch uses them again, and overwrites the `arrivals` of the batch before."""
+    """Slots to receive into. Every batch uses them again, and overwrites the `arrivals` of the batch before.
+
+    The kernel says at which sockets something waits, so that one at which nothing does costs no call.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -190,11 +194,23 @@ class Inbox:
         self._probes = self._payloads[:, : ProbePacket.itemsize].view(ProbePacket)[:, 0]
         self._place = np.zeros(slots, np.intp)
         self._base = self._headers.ctypes.data
+        self._waiting = select.epoll()
+        self._places: dict[int, int] = {}
+        """Of the sockets, by their descriptors."""
         self._reset(slots)
 
-    def read(self, sockets: Sequence[socket.socket | None]) -> Iterator[Batch]:
-        """Everything that waits at these sockets and at their error queues, in batches."""
-        for first, count in self._batches(sockets):
+    def add(self, place: int, opened: socket.socket) -> None:
+        """Reads this socket, too. What comes to it has this place."""
+        self._places[opened.fileno()] = place
+        self._waiting.register(opened, select.EPOLLIN | select.EPOLLERR)
+
+    def close(self) -> None:
+        """Reads no socket any more."""
+        self._waiting.close()
+
+    def read(self) -> Iterator[Batch]:
+        """Everything that waits at the sockets and at their error queues, in batches."""
+        for first, count in self._batches():
             controls, told = self._controls[:count], self._headers["control_length"][:count]
             stamp_ns = controls["seconds"] * _SECOND_NS + controls["nanoseconds"]
             stamp_ns *= (told >= _STAMP_BYTES) & (controls["stamp_type"] == SO_TIMESTAMPING)
@@ -251,20 +267,21 @@ class Inbox:
         slot = np.concatenate(slots)
         return Departures(slot, self._place[slot], np.concatenate(held).view(ProbePacket)[:, 0])
 
-    def _batches(self, sockets: Sequence[socket.socket | None]) -> Iterator[tuple[int, int]]:
+    def _batches(self) -> Iterator[tuple[int, int]]:
         """Reads all error queues and then all sockets, each until it is dry or has given enough.
 
         Whenever all slots are filled, and at the end, it yields how many are from error queues, and how many there are.
         """
         first = count = 0
-        for flags in (_ERROR_QUEUE, _DATA_QUEUE):
-            for place, opened in enumerate(sockets):
-                if opened is None:
+        ready = self._ready()
+        for flags, awaited in ((_ERROR_QUEUE, select.EPOLLERR), (_DATA_QUEUE, select.EPOLLIN | select.EPOLLERR)):
+            for place, number, found in ready:
+                if not found & awaited:
                     continue
                 left = _AT_ONCE
                 while left > 0:
                     room = self._slots - count
-                    got = max(0, _recvmmsg(opened.fileno(), self._base + count * _Header.itemsize, room, flags, None))
+                    got = max(0, _recvmmsg(number, self._base + count * _Header.itemsize, room, flags, None))
                     left -= got
                     if got:
                         self._place[count : count + got] = place
@@ -278,6 +295,13 @@ class Inbox:
         if count:
             yield first, count
             self._reset(count)
+
+    def _ready(self) -> list[tuple[int, int, int]]:
+        """The places and descriptors of the sockets at which something waits, and what kinds of events do."""
+        if not self._places:
+            return []
+        ready = self._waiting.poll(0, len(self._places))
+        return sorted((self._places[number], number, found) for number, found in ready)
 
     def _reset(self, count: int) -> None:
         self._headers["name_length"][:count] = Address.itemsize

@@ -31,7 +31,7 @@ _WAIT_NS = 300_000_000
 _AGAIN_NS = 60_000_000_000
 """How long a path counts as known."""
 _SOON_NS = 10_000_000_000
-"""The same, if a router was silent that had answered before."""
+"""The same, if a router was silent that had answered before; and for how long it may be."""
 
 
 class Ask(NamedTuple):
@@ -71,9 +71,15 @@ class HopTracer:
         self._doubted: dict[int, tuple[int, int]] = {}
         """Per path, a hop and who answered for it without a quotation."""
         self._hops: dict[int, Hops] = {}
-        self._unsure: set[int] = set()
-        """Paths of which a router was silent that had answered before."""
+        self._unsure_ns: dict[int, int] = {}
+        """When it was first found of a path that a router was silent which had answered before."""
         self._changed: set[int] = set()
+        self._asked: set[int] = set()
+        """Paths whose round ended since the last call of `take_asked`."""
+        self._in_doubt: set[int] = set()
+        """Paths of which something may have changed since their last round."""
+        self._anew: set[int] = set()
+        """Those of them whose present round began before that."""
 
     def begin(self, row: int, now_ns: int) -> None:
         """A path began."""
@@ -82,20 +88,33 @@ class HopTracer:
 
     def end(self, row: int) -> None:
         """A path is gone; its row may become another's."""
-        for each in (self._due_ns, self._asking, self._ttl, self._waiting, self._doubted, self._hops):
+        for each in (self._due_ns, self._asking, self._ttl, self._waiting, self._doubted, self._hops, self._unsure_ns):
             each.pop(row, None)
-        self._changed.discard(row)
-        self._unsure.discard(row)
+        for some in (self._changed, self._asked, self._in_doubt, self._anew):
+            some.discard(row)
 
     def doubt(self, rows: Iterable[int], now_ns: int) -> None:
-        """Asks for these paths soon: a link of theirs may have gone."""
+        """Asks for these paths soon: a link of theirs may have gone. Until then nothing is sure of them."""
         for row in rows:
-            if row in self._due_ns and row not in self._waiting:
-                self._put(row, now_ns)
+            if row in self._due_ns:
+                self._in_doubt.add(row)
+                if row in self._asking:
+                    self._anew.add(row)
+                if row not in self._waiting:
+                    self._put(row, now_ns)
 
     def hops(self, row: int) -> Hops | None:
         """The path's hops; None: they are not known yet."""
         return self._hops.get(row)
+
+    def is_sure(self, row: int) -> bool:
+        """Whether the path's hops are known, all routers said the same when they were asked last, and nothing is in doubt."""
+        return row in self._hops and row not in self._unsure_ns and row not in self._in_doubt
+
+    def take_asked(self) -> set[int]:
+        """The paths that have been asked, whatever they said, since the last call."""
+        asked, self._asked = self._asked, set()
+        return asked
 
     def take_changed(self) -> list[int]:
         """The paths whose hops became known, or others, since the last call."""
@@ -138,7 +157,9 @@ class HopTracer:
 
     def _ask(self, row: int, now_ns: int) -> Ask:
         if row not in self._asking:
-            asking = self._asking[row] = _round(self._hops.get(row, ()), patient=row not in self._unsure)
+            # However often it is in doubt meanwhile: a link that is back may be as it was.
+            patient = now_ns - self._unsure_ns.get(row, now_ns) < _SOON_NS
+            asking = self._asking[row] = _round(self._hops.get(row, ()), patient=patient)
             self._ttl[row] = next(asking)
         ask = Ask(row, self._ttl[row], int(self._random.integers(1, 1 << 63)))
         self._waiting[row] = _Waiting(ask, now_ns + _WAIT_NS)
@@ -155,7 +176,16 @@ class HopTracer:
             if hops != self._hops.get(row):
                 self._hops[row] = hops
                 self._changed.add(row)
-            (self._unsure.discard if is_sure else self._unsure.add)(row)
+            if is_sure:
+                self._unsure_ns.pop(row, None)
+            else:
+                self._unsure_ns.setdefault(row, now_ns)
+            self._asked.add(row)
+            if row in self._anew:
+                self._anew.discard(row)
+                self._put(row, now_ns)
+                return
+            self._in_doubt.discard(row)
             self._put(row, now_ns + (_AGAIN_NS if is_sure else _SOON_NS))
         else:
             self._put(row, now_ns)

@@ -14,6 +14,7 @@ from foliot.columns import enlarge
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
 from foliot_probe.core.packet import (
     ECHOES,
+    IDLE_US,
     IN_USE,
     LEAST_BYTES,
     MAGIC,
@@ -107,13 +108,18 @@ class Ring:
 
     def note(
         self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
-    ) -> None:
-        """Note probes' stamps in a column; repeated ones, stamps of 0 and those of forgotten probes change nothing."""
+    ) -> Rows:
+        """Note probes' stamps in a column; returns the rows of those that were not known.
+
+        Repeated ones, stamps of 0 and those of forgotten probes change nothing.
+        """
         cell = row * DEPTH + (sequence & (DEPTH - 1))
         new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
         cell = cell[new]
         column[cell] = stamp_ns[new]
         self._ready[cell] = (self.transmit_ns[cell] != 0) & (self.receive_ns[cell] != 0)
+        rows: Rows = cell // DEPTH
+        return rows
 
     def recall(self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
         """The stamps of a column for these probes; 0 where unknown."""
@@ -157,6 +163,10 @@ class Sessions:
         self._counted = np.full(rows, -1, np.int64)
         self.mesh_ms = np.zeros(rows, np.int64)
         """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
+        self.promised_us = np.zeros(rows, np.int64)
+        """Within what time the peer promised its next probe; 0: nothing was heard."""
+        self._met = np.zeros(rows, np.bool_)
+        """The rows whose peers were met since the last call of `take_met`."""
         self.peer_kind = np.full(rows, USER, np.uint8)
         self.full_bytes = np.zeros(rows, np.int64)
         """Size of the padded probes of each row, as packets; 0: none are sent."""
@@ -170,6 +180,10 @@ class Sessions:
         """The last probe that left, per row; 0: none did."""
         self.left_ns = np.zeros(rows, np.int64)
         """When it had left for certain, by the clock that stamped it; 0: never."""
+        self._left = np.zeros(rows, np.int64)
+        """Probes that left since the last count of those that did not."""
+        self._left_before = np.zeros(rows, np.int64)
+        """The last probe that had left by then, or the one before the stream's first."""
 
     def __len__(self) -> int:
         return len(self.session)
@@ -185,7 +199,8 @@ class Sessions:
         self.outgoing.forget(row)
         self.session[row] = session
         self._next[row] = first
-        self.left_sequence[row] = self.left_ns[row] = 0
+        self.left_sequence[row] = self.left_ns[row] = self._left[row] = 0
+        self._left_before[row] = first - 1
 
     def close(self, row: int) -> None:
         """End the stream of a row."""
@@ -254,7 +269,8 @@ class Sessions:
         known[known] = self.session[row[known]] == probes["session"][known]
         if not known.all():
             row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
-        self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"], transmit_ns)
+        new = self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"], transmit_ns)
+        np.add.at(self._left, new, 1)
         np.maximum.at(self.left_sequence, row, probes["sequence"])
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
@@ -268,6 +284,8 @@ class Sessions:
             known = self._meet(row, probes, known)
             row, probes, receive_ns, full = row[known], probes[known], receive_ns[known], full[known]
         sequence = probes["sequence"]
+        # Of a probe on a path that idles the sender tells the stamp half a minute later. What it took says nothing then.
+        receive_ns = receive_ns * (probes["interval_us"] <= IDLE_US)
         self.incoming.place(row, sequence, full, receive_ns)
         self._padded.hear(row, probes["use"] >> _COUNT_SHIFT, full)
         theirs = probes["row"] >> ROW_BITS
@@ -281,6 +299,7 @@ class Sessions:
         self.outgoing.note(self.outgoing.receive_ns, row[:, None], echoed, probes["receive_ns"] * ours[:, None])
         np.maximum.at(self._highest, row, sequence)
         self.mesh_ms[row] = probes["mesh_ms"]
+        self.promised_us[row] = probes["interval_us"]
         self.peer_kind[row] = probes["kind"]
 
     def _meet(self, row: Rows, probes: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -288,6 +307,7 @@ class Sessions:
         # are met at once, because a node that starts meets all of its peers in one tick.
         met = np.zeros(len(self), np.bool_)
         met[row[~known]] = True
+        self._met |= met
         probe = np.flatnonzero(met[row])
         self._forget_peer(np.flatnonzero(met))
         self._peer_session[row[probe]] = probes["session"][probe]  # of several the last one stays
@@ -304,8 +324,14 @@ class Sessions:
         self._highest[row] = self._counted[row] = -1
         self._padded.forget(row)
         self._peer_bytes[row] = self.full_bytes[row] = self._count[row] = 0
-        self.mesh_ms[row] = 0
+        self.mesh_ms[row] = self.promised_us[row] = 0
         self.peer_kind[row] = USER
+
+    def take_met(self) -> Rows:
+        """The rows whose peers were met since the last call: they are new, or have started anew."""
+        met = np.flatnonzero(self._met)
+        self._met[met] = False
+        return met
 
     @property
     def heard_sequence(self) -> NDArray[np.int64]:
@@ -318,6 +344,14 @@ class Sessions:
         sent = self._highest - self._counted
         self._counted[:] = self._highest
         return sent, self.incoming.count_fresh(len(self))
+
+    def count_unsent(self) -> NDArray[np.int64]:
+        """Probes since the last call, per row, that never left though later ones did: the host itself dropped them."""
+        some = self._left > 0
+        unsent = np.where(some, self.left_sequence - self._left_before - self._left, 0)
+        self._left_before = np.where(some, self.left_sequence, self._left_before)
+        self._left[:] = 0
+        return np.maximum(unsent, 0)
 
     def count_full(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Counts padded probes, as `count` counts all."""
