@@ -18,8 +18,8 @@ from foliot.runtime.service import keep_what_is_loaded, on_bus
 from foliot.settings import load
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
-from foliot_schemas import Node, NodePaths, event_kinds
-from foliot_schemas.subjects import CLOCK, DELAY, EVENT, FLOW, HOPS, INVENTORY, PATHS, PORT
+from foliot_schemas import Job, Node, NodePaths, event_kinds
+from foliot_schemas.subjects import CLOCK, DELAY, EVENT, FLOW, HOPS, INVENTORY, JOBS, PATHS, PORT
 
 if TYPE_CHECKING:
     from foliot.bus.client import Bus
@@ -57,6 +57,7 @@ class DetectorService:
         )
         await self._bus.subscribe(CLOCK, self._on_clock, about=clocks)
         await self._bus.watch(PATHS, self._on_paths, about=nodes)
+        await self._bus.watch(JOBS, self._on_job)
         for channel in (PORT, DELAY, FLOW, HOPS):
             await self._bus.subscribe(channel, self._on_observation, about=nodes)
         keep_what_is_loaded()
@@ -90,6 +91,9 @@ class DetectorService:
 
     async def _on_paths(self, key: str, paths: NodePaths | None) -> None:
         self._observe(NodePaths(node=key, lease_revision=0) if paths is None else paths)
+
+    async def _on_job(self, key: str, job: Job | None) -> None:
+        self._observe(Job(name=key, nics=()) if job is None else job)
 
     async def _on_observation(
         self,

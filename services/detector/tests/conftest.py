@@ -20,6 +20,7 @@ MS = 1_000_000
 FLIGHT_NS = MS // 10
 SILENCE_INTERVALS = 3
 FULL_EVERY, FULL_BYTES = 4, 1_450
+IDLE_NS = 30_000 * MS
 
 
 def node_record(name, rails=2, entropies=2):
@@ -52,12 +53,12 @@ def delays(node, at_ns, rows, bound_ns=100, *, interval_ms=100, every_ms=100):
     """A batch from tuples, one a row.
 
     They are (path, witness, sent, received, last_ns[, least_ns, p99_ns[, sequence[, full_sent, full_received,
-    full_bytes]]]).
+    full_bytes[, unsent]]]]).
     """
     filled = []
     for place, (_, witness, sent, received, last_ns, *more) in enumerate(rows):
         least_ns, p99_ns, *counts = more or (FLIGHT_NS, FLIGHT_NS)
-        counts += [0] * (4 - len(counts))
+        counts += [0] * (5 - len(counts))
         filled.append((place, witness, sent, received, least_ns, least_ns, p99_ns, last_ns, *counts))
     paths = tuple(str(row[0]) for row in rows)
     return DelayBatch.of(
@@ -99,6 +100,10 @@ class SimulatedFleet:
         self.offset_ns |= {name: offset * MS for name, offset in zip(self.names, offsets_ms, strict=False)}
         self.bus_delay_ns = dict.fromkeys(self.names, MS // 5)
         self.lose, self.too_small, self.pads = {}, set(), True
+        self.drop_unsent, self.tells_unsent = {}, True
+        """Per path, which probes its own host drops (by their number); and whether hosts tell of it."""
+        self.idle, self._says_idle, self._life = set(), set(), {}
+        """Paths for which another one stands; those of which receivers know it; and how often each has been woken."""
         self.probe_ns, self.shaky_ns, self.stamp_late_ns = probe_ms * MS, 0, 0
         self.sweep_ns = 200 * MS
         self.backlog = None
@@ -123,6 +128,8 @@ class SimulatedFleet:
         self._judged = set()
         self.sent = dict.fromkeys(self.paths, 0)
         self.last_sent = dict.fromkeys(self.paths, 0)
+        self.left, self.unsent, self._unsent_before = (dict.fromkeys(self.paths, 0) for _ in range(3))
+        """Per path, the last probe that left its host, and those that did not: before it, and after."""
         self.forget(*self.names)
         for name in self.names:
             self.tell(node_record(name, rails, entropies))
@@ -176,10 +183,27 @@ class SimulatedFleet:
         self.stopped.discard(name)
         self.forget(name)
 
+    def let_idle(self, *paths):
+        """Senders have another path stand for these, and say so with each of their few probes."""
+        self.idle.update(paths)
+        for path in paths:
+            self._wake(path)
+
+    def probe_again(self, *paths):
+        """Senders probe these as others."""
+        self.idle.difference_update(paths)
+        for path in paths:
+            self._wake(path)
+
+    def _wake(self, path):
+        self._life[path] = self._life.get(path, 0) + 1
+        self._at(self.now_ns, self._send, path, 0, self._life[path])
+
     def forget(self, *names):
         """Receivers' memory of paths."""
         for path in self.paths:
             if node_of(path.destination) in names:
+                self._says_idle.discard(path)
                 for memory in ("heard", "proven", "received", "silent", "sequence", "full_proven", "full_received"):
                     self.__dict__.setdefault(memory, {})[path] = 0
 
@@ -239,24 +263,32 @@ class SimulatedFleet:
     def _works(self, nic):
         return self.carrier[nic] and self.admin_up[nic]
 
-    def _send(self, path, number):
-        interval_ns = self.probe_ns if path.entropy == 0 else self.sweep_ns
-        self._at(self.now_ns + interval_ns, self._send, path, number + 1)
+    def _send(self, path, number, life=0):
+        if life != self._life.get(path, 0):
+            return
+        interval_ns = IDLE_NS if path in self.idle else self.probe_ns if path.entropy == 0 else self.sweep_ns
+        self._at(self.now_ns + interval_ns, self._send, path, number + 1, life)
         if self._ends[path][0] in self.stopped or path in self.mute:
             return
         self.sent[path] = sequence = self.sent[path] + 1
-        self.last_sent[path] = self.now_ns
+        if path in self.drop_unsent and self.drop_unsent[path](number):
+            self._unsent_before[path] += 1
+            return
+        self.left[path], self.last_sent[path] = sequence, self.now_ns
+        self.unsent[path] += self._unsent_before[path]
+        self._unsent_before[path] = 0
         lost = path in self.lose and self.lose[path](number)
         full = self.pads and sequence % FULL_EVERY == 0
         lost |= full and path in self.too_small
         if path in self.held:
             self._on_hold.append((path, sequence))
         elif self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
-            self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, sequence)
+            self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, sequence, path in self.idle)
 
-    def _arrive(self, path, sequence):
+    def _arrive(self, path, sequence, idle=False):
         if self._ends[path][1] in self.stopped:
             return
+        (self._says_idle.add if idle else self._says_idle.discard)(path)
         first = not self.heard[path]
         self.heard[path] = self.now_ns
         self.proven[path] += 1 if first else sequence - self.sequence[path]
@@ -313,17 +345,21 @@ class SimulatedFleet:
         """What a node reports now; it begins to count anew."""
         rows = []
         for place, (path, end) in enumerate(self._reported[node]):
+            if (path in self.idle) if end == 0 else (path in self._says_idle and not self.received[path]):
+                continue
             if end == 0:
                 sent_ns = self._says(node, self.last_sent[path] and self.last_sent[path] + self.stamp_late_ns)
-                number = self._number(self.sent, path)
-                rows.append((place, Witness.SOURCE, 2, 0, 0, 0, 0, sent_ns, number, 0, 0, 0))
+                number = self._number(self.left, path)
+                unsent = self.unsent[path] if self.tells_unsent else 0
+                rows.append((place, Witness.SOURCE, 2, 0, 0, 0, 0, sent_ns, number, 0, 0, 0, unsent))
+                self.unsent[path] = 0
             else:
                 delay_ns = self.delay_ns.get(path, FLIGHT_NS) if self.received[path] else 0
                 heard_ns = self._says(node, self.heard[path])
                 counts, number = (self.proven[path], self.received[path]), self._number(self.sequence, path)
                 full = (self.full_proven[path], self.full_received[path], FULL_BYTES) if self.pads else (0, 0, 0)
                 delay = (delay_ns, delay_ns, delay_ns)
-                rows.append((place, Witness.DESTINATION, *counts, *delay, heard_ns, number, *full))
+                rows.append((place, Witness.DESTINATION, *counts, *delay, heard_ns, number, *full, 0))
                 self.proven[path] = self.received[path] = self.full_proven[path] = self.full_received[path] = 0
         return DelayBatch.of(
             np.array(rows, DelayRow), node=node, at_ns=self._says(node, self.now_ns), interval_ns=self.report_ms * MS,

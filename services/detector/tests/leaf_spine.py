@@ -1,7 +1,8 @@
 """A leaf-spine fabric in virtual time: who shares which link, who queues where, and what nodes tell of it.
 
 Flows share links max-min fairly, by weights. The queue of a flow stands at the first full link on its way. Delays are
-those of the queues that a probe crosses, and some noise.
+those of the queues that a probe crosses, and some noise. As Linux stamps a probe after the queue of its own NIC, that
+queue is in no delay. It is in the round trips of flows, whose acknowledgements wait at the other end's NIC.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foliot_detector.core.pipeline import Pipeline
+from foliot_detector.core.registry import DETECTORS
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import (
     DelayBatch,
+    DelayCount,
     DelayRow,
     FlowBatch,
     FlowRow,
@@ -28,6 +31,7 @@ from foliot_schemas import (
     PortState,
     Witness,
 )
+from foliot_schemas.delay_buckets import bucket_of
 from foliot_schemas.names import Path
 
 START_NS = 1_700_000_000_000_000_000
@@ -37,6 +41,10 @@ S = 10 * STEP_NS
 RAIL = "rail0"
 FULL = 0.94
 """Share of a link's rate that is payload."""
+HOSTS_US = 100
+"""What the hosts at both ends add to a round trip."""
+LITTLE_MBPS = 0.05
+"""An application that wants less sends nothing whose round trip would count."""
 
 
 def nic(host):
@@ -61,6 +69,22 @@ class Flow:
     busy: float = 0.0
     told: dict = field(default_factory=dict)
     """What its sender tells in place of the truth."""
+    by: int | None = None
+    """The spine that it really goes by; None: that of the path which its pair is said to take."""
+    acks_by: int | None = None
+    """The same of its acknowledgements."""
+    between_nics: bool = False
+    """Whether it has the NICs' own addresses."""
+    late_us: float = 0.0
+    """What hosts add to its round trips: a queue of its own, or acknowledgements that wait."""
+    late_back_us: float = 0.0
+    """What they add after an acknowledgement has left."""
+    in_band_off_us: float | None = None
+    """What its delays one way are told wrong by; None: they are not told."""
+    rtt_us: float = 0.0
+    """Its round trip when it last sent."""
+    in_band_us: float = 0.0
+    """Its delay one way then, until the acknowledgement leaves."""
 
     @property
     def name(self):
@@ -75,15 +99,19 @@ class LeafSpine:
         mbps: rate of the hosts' links.
         up_mbps: rate of the links between leaves and spines; the same by default.
         silent: addresses that do not answer; "all": none does.
-        only: leaves out all detectors but that of contention, which take most of the time and do not matter to it.
+        only: leaves out all detectors but this one; the others take most of the time and do not matter to it. Empty:
+            leaves out none.
+        stamps_first: probes are stamped before the queue of their own NIC, as where that is in the hardware.
     """
 
     def __init__(
         self, leaves=2, hosts=2, spines=2, entropies=4, *, seed=1, mbps=100.0, up_mbps=None, queue_us=5_000.0,
-        noise_us=5.0, sweep_hz=5.0, silent=(), settings=None, only=True, bound_ns=500,
+        noise_us=5.0, sweep_hz=5.0, silent=(), settings=None, only="contention", bound_ns=500,
+        stamps_first=False,
     ):  # fmt: skip
         self.chance = random.Random(seed)
-        self._noise = np.random.default_rng(seed)
+        self._noise, self._rtt_noise = np.random.default_rng(seed), np.random.default_rng(seed + 1)
+        self._stamps_first = stamps_first
         self.hosts, self.spines, self.below, self.entropies = leaves * hosts, spines, hosts, entropies
         self.leaves = leaves
         self.queue_us, self.noise_us, self.sweep_hz = queue_us, noise_us, sweep_hz
@@ -109,6 +137,15 @@ class LeafSpine:
         self.ways = dict.fromkeys(itertools.permutations(range(self.hosts), 2), 0)
         self.base_us = np.array([self.chance.uniform(20, 60) for _ in self.paths])
         self.bound_ns = dict.fromkeys(range(self.hosts), bound_ns)
+        self.spread = 0.2
+        """By what share of a queue a probe may find it shorter or longer."""
+        self.fast_probes, self.late_us, self.counts_delays, self.report_every = (2, 3), {}, True, 1
+        """Least and most probes of a step on a path in use; by host, how much later the first probes are that it hears in
+        a step; whether nodes count delays; and how many steps a report is of, of which it tells the last."""
+        self.idle = set()
+        """Numbers of paths for which others stand: nothing is heard of them, but for those that traffic takes."""
+        self.queues_us = {}
+        """By link, the length of its queue where it is another one."""
         self.off_bus, self.lies_us, self.foreign = set(), {}, {}
         """Hosts of which nothing is heard; by host, what it adds to all delays that it tells; by NIC's link, what others
         send there, in Mb/s."""
@@ -123,7 +160,7 @@ class LeafSpine:
         """A detector that knows nothing yet but the inventory, the ways and the routers."""
         self.detector = Pipeline(self.settings)
         if self._only:
-            self.detector._detectors = self.detector._detectors[-1:]
+            self.detector._detectors = (self.detector._detectors[[*DETECTORS].index(self._only)],)
         for host in range(self.hosts):
             self.tell(self.record(host))
         for host in range(self.hosts):
@@ -150,6 +187,15 @@ class LeafSpine:
         for flow in flows or list(self.flows):
             self.flows.remove(flow)
 
+    def let_idle(self):
+        """Of the paths between two hosts that cross the same links, one stands for the others: the first."""
+        seen = set()
+        for number, path in enumerate(self.paths):
+            links = self.crossed(path)
+            if links in seen:
+                self.idle.add(number)
+            seen.add(links)
+
     def send_by(self, source, destination, spine):
         """Puts a pair's traffic on an entropy that goes by a spine. Returns whether there is one."""
         for entropy in range(self.entropies):
@@ -172,16 +218,24 @@ class LeafSpine:
         """The link from a spine to a leaf."""
         return f"10.2.{leaf}.{spine}"
 
-    def crossed(self, path):
-        """The links of a path."""
+    def crossed(self, path, spine=None):
+        """The links of a path, or those that it would have by another spine."""
         source, destination = (int(end.partition(".")[0][4:]) // self.below for end in path[:2])
-        spine = self.spine_of[path]
+        spine = self.spine_of[path] if spine is None else spine
         between = () if source == destination else (self.up(source, spine), self.down(spine, destination))
         return (f"{path.source}/out", *between, f"{path.destination}/in")
 
     def way(self, flow):
         """The links of a flow."""
-        return self.crossed(Path(nic(flow.source), nic(flow.destination), self.ways[flow.source, flow.destination]))
+        return self.crossed(self.said(flow.source, flow.destination), flow.by)
+
+    def way_back(self, flow):
+        """The links of its acknowledgements."""
+        return self.crossed(self.said(flow.destination, flow.source), flow.acks_by)
+
+    def said(self, source, destination):
+        """The path that a pair's traffic is said to take."""
+        return Path(nic(source), nic(destination), self.ways[source, destination])
 
     # -- what nodes tell ----------------------------------------------------------------------------------------------
 
@@ -226,13 +280,22 @@ class LeafSpine:
         places, crossed = self._heard_by(host)
         fast = np.isin(places, [self._number[path] for path in self._ways_to(host)])
         sparse = self._noise.random(len(places)) < self.sweep_hz / 10
-        received = np.where(fast, 2 + (self._noise.random(len(places)) < 0.5), sparse).astype(np.int64)
-        shape = (len(places), 3)
-        queued = self.queue[crossed].sum(axis=1)[:, None] * self._noise.uniform(0.8, 1.2, shape)
+        if self.idle:
+            sparse &= ~np.isin(places, list(self.idle))
+        least, most = self.fast_probes
+        of_fast = least + (most - least) * (self._noise.random(len(places)) < 0.5)
+        received = np.where(fast, of_fast, sparse).astype(np.int64)
+        shape = (len(places), most)
+        queued = self.queue[crossed].sum(axis=1)[:, None] * self._noise.uniform(1 - self.spread, 1 + self.spread, shape)
         delay = self.base_us[places][:, None] + queued + self._noise.exponential(self.noise_us, shape)
         delay += self.lies_us.get(host, 0.0)
-        delay[np.arange(3)[None, :] >= received[:, None]] = np.nan
+        late_us = self.late_us.get(host, ())
+        delay[:, : len(late_us)] += late_us
+        delay[np.arange(most)[None, :] >= received[:, None]] = np.nan
         delay_ns = np.nan_to_num(np.sort(delay * 1e3, axis=1))
+        counts = np.zeros(int(received.sum()), DelayCount)
+        counts["path"], counts["probes"] = np.repeat(np.arange(len(places)), received), 1
+        counts["bucket"] = bucket_of(delay_ns[np.arange(most)[None, :] < received[:, None]].astype(np.int64))
         rows = np.zeros(len(places), DelayRow)
         rows["path"], rows["witness"] = np.arange(len(places)), Witness.DESTINATION
         rows["sent"] = rows["received"] = received
@@ -244,34 +307,45 @@ class LeafSpine:
             delay_ns[rank, last],
         )
         rows["last_ns"] = np.where(some, at_ns, 0)
+        interval_ns = STEP_NS * self.report_every
+        if self.idle:
+            rows = rows[some | ~np.isin(places, list(self.idle))]
         return DelayBatch.of(
-            rows, node=f"node{host}", at_ns=at_ns, interval_ns=STEP_NS, every_ns=STEP_NS,
-            bound_ns=self.bound_ns[host], paths=self._names[host],
+            rows, counts if self.counts_delays else None, node=f"node{host}", at_ns=at_ns, interval_ns=interval_ns,
+            every_ns=interval_ns, bound_ns=self.bound_ns[host], paths=self._names[host],
         )  # fmt: skip
 
     def flow_batch(self, host, at_ns):
         """What a host's kernel counted since its last word of flows; None: nothing moved."""
         own = [flow for flow in self.flows if flow.source == host and flow.acked]
+        if not own:
+            return None
+        by_service, by_nics = ([flow for flow in own if flow.between_nics == between] for between in (False, True))
+        return FlowBatch.of(
+            self._flow_rows(by_service), self._flow_rows(by_nics), node=f"node{host}", at_ns=at_ns,
+            interval_ns=5 * STEP_NS, flows=tuple(flow.name for flow in by_service),
+            nic_flows=tuple(flow.name for flow in by_nics),
+        )  # fmt: skip
+
+    def _flow_rows(self, own):
         rows = np.zeros(len(own), FlowRow)
         for place, flow in enumerate(own):
             interval_ns = 5 * STEP_NS
             busy_ns = round(min(flow.busy, 1.0) * interval_ns)
             told = {
                 "connections": 1, "acked_bytes": round(flow.acked / 8), "busy_ns": busy_ns,
+                "busiest_acked_bytes": round(flow.acked / 8),
                 "receiver_limited_ns": round(0.9 * busy_ns) if self._is_held(flow, flow.reads) else 0,
                 "buffer_limited_ns": round(0.9 * busy_ns) if self._is_held(flow, flow.buffers) else 0,
-                "rtt_ns": round(1e3 * (200 + sum(self.queue[self._place[link]] for link in self.way(flow)))),
+                "rtt_ns": round(1e3 * flow.rtt_us),
+                "in_band_ns": 0 if flow.in_band_off_us is None else round(1e3 * (flow.in_band_us + flow.in_band_off_us)),
                 **flow.told,
             }  # fmt: skip
             flow.acked = 0.0
             rows[place]["flow"] = place
             for name, value in told.items():
                 rows[place][name] = value
-        if not own:
-            return None
-        return FlowBatch.of(
-            rows, node=f"node{host}", at_ns=at_ns, interval_ns=5 * STEP_NS, flows=tuple(flow.name for flow in own)
-        )
+        return rows
 
     def port(self, host, at_ns):
         """The counters of a host's port."""
@@ -282,6 +356,23 @@ class LeafSpine:
         )  # fmt: skip
 
     # -- how it works -------------------------------------------------------------------------------------------------
+
+    def _rtt_us(self, flow):
+        """A round trip as the sender's kernel sees it: it begins before the queue of the NIC."""
+        rtt_us = HOSTS_US + flow.late_us + flow.late_back_us
+        ends = flow.source, flow.destination
+        for said, crossed in ((self.said(*ends), self.way(flow)), (self.said(*ends[::-1]), self.way_back(flow))):
+            queued = sum(self.queue[self._place[link]] for link in crossed)
+            rtt_us += self.base_us[self._number[said]] + queued * self._rtt_noise.uniform(0.8, 1.2)
+            rtt_us += self._rtt_noise.exponential(self.noise_us)
+        return rtt_us
+
+    def _in_band_us(self, flow):
+        """How long its data take, by the stamps of both ends' kernels."""
+        queued = sum(self.queue[self._place[link]] for link in self.way(flow))
+        return (
+            HOSTS_US / 2 + flow.late_us + self.base_us[self._number[self.said(flow.source, flow.destination)]] + queued
+        )
 
     def _is_held(self, flow, limit):
         return limit is not None and flow.rate > 0.9 * limit * 1e6
@@ -299,7 +390,8 @@ class LeafSpine:
                 nowhere = len(self.links)
                 crossed = np.full((len(places), 4), nowhere)
                 for row, place in enumerate(places):
-                    links = [self._place[link] for link in self.crossed(self.paths[place])]
+                    links = self.crossed(self.paths[place])[0 if self._stamps_first else 1 :]
+                    links = [self._place[link] for link in links]
                     crossed[row, : len(links)] = links
                 self._heard[each] = places, crossed
         return self._heard[host]
@@ -313,7 +405,8 @@ class LeafSpine:
             if host in self.off_bus:
                 continue
             at_ns = self.now_ns + host * STEP_NS // self.hosts // 2
-            self.tell(self.delays(host, at_ns))
+            if self._steps % self.report_every == 0:
+                self.tell(self.delays(host, at_ns))
             if (self._steps + host) % 5 == 0:
                 batch = self.flow_batch(host, at_ns)
                 if batch is not None:
@@ -337,7 +430,7 @@ class LeafSpine:
             waits = any(self.queue[self._place[link]] > 500 for link in self.way(flow))
             flow.busy = 1.0 if full or flow.reads or flow.buffers or waits else 0.3
             if full:
-                target[self._place[full]] = self.queue_us * self.chance.uniform(0.6, 1.0)
+                target[self._place[full]] = self.queues_us.get(full, self.queue_us) * self.chance.uniform(0.6, 1.0)
             for host, side in ((flow.source, 0), (flow.destination, 1)):
                 counted = list(self._counted.get(host, (0, 0)))
                 counted[side] += flow.rate * 0.1 / 8 / FULL
@@ -348,6 +441,10 @@ class LeafSpine:
             counted[side] += mbps * 1e6 * 0.1 / 8
             self._counted[host] = counted
         self.queue += (target - self.queue) * 0.5
+        for flow in self.flows:
+            if flow.wants is None or flow.wants > LITTLE_MBPS:
+                flow.rtt_us = self._rtt_us(flow)
+                flow.in_band_us = self._in_band_us(flow)
 
 
 def allocate(flows, mbps):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from leaf_spine import MS, RAIL, START_NS, LeafSpine, nic
+from leaf_spine import MS, RAIL, START_NS, LeafSpine, S, nic
 
 from foliot_detector.core.state.ways import Ways
-from foliot_schemas import ClockState, Event, Node, NodePaths, Placement
+from foliot_schemas import ClockState, Event, Job, Node, NodePaths, Placement
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import Path
 
@@ -50,7 +50,8 @@ def test_two_flows_on_one_spine_are_contention_of_the_fabric(fabric):
     (event,) = fabric.take()
     assert (event.kind, event.state, event.who) == ("contention", "fabric-contention", fabric.up(0, 0))
     assert event.related == {
-        "links": (fabric.up(0, 0), fabric.down(0, 1)), "flows": tuple(sorted(flow.name for flow in flows))
+        "links": (fabric.up(0, 0), fabric.down(0, 1)), "flows": tuple(sorted(flow.name for flow in flows)),
+        "jobs": ("found:node0", "found:node1"),
     }  # fmt: skip
     assert begun_ns <= event.since_ns < event.at_ns < begun_ns + 5_000 * MS
     known = event.evidence
@@ -140,6 +141,32 @@ def test_flows_of_one_nic_are_its_own_doing(fabric):
     assert verdicts(fabric.take()) == [("clear", nic(0))]
 
 
+def test_a_nics_queue_that_probes_meet_is_its_own_doing_as_well():
+    """As where the hardware has it."""
+    fabric = LeafSpine(stamps_first=True)
+    fabric.run(2)
+    collide(fabric, [(0, 2), (0, 3)])
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("own-nic", nic(0))]
+
+
+def test_flows_of_one_nic_are_its_own_doing_where_spines_do_not_answer():
+    """A NIC's own link has a name by itself."""
+    fabric = LeafSpine(silent={"10.1.0.0", "10.1.1.0", "10.1.0.1", "10.1.1.1"})
+    fabric.run(2)
+    collide(fabric, [(0, 2), (0, 3)])
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("own-nic", nic(0))]
+
+
+def test_two_nics_whose_flows_meet_in_both_directions_are_their_own_doing(fabric):
+    """Acknowledgements wait at the other end's full NIC as well; but each NIC carries the most that any did."""
+    pairs = [(0, 2), (0, 3), (2, 0), (2, 1)]
+    collide(fabric, pairs)
+    fabric.run(TOGETHER_S)
+    assert sorted(verdicts(fabric.take())) == [("own-nic", nic(0)), ("own-nic", nic(2))]
+
+
 @pytest.mark.parametrize("spines", [(0, 1), (0, 0)], ids=["by two ways", "by one way"])
 def test_flows_to_one_nic_are_an_incast(fabric, spines):
     """On one way they queue before the last link, which takes no more either."""
@@ -208,6 +235,77 @@ def test_flows_by_different_spines_are_no_trouble(fabric):
     assert fabric.take() == []
 
 
+def test_flows_of_one_nic_that_never_had_more_are_no_trouble(fabric):
+    """One job's own doing, which TCP shares unevenly."""
+    for destination, weight in ((1, 2.0), (2, 1.0), (3, 0.5)):
+        fabric.begin(0, destination).weight = weight
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_flows_of_one_nic_on_one_narrow_link_are_not_its_doing():
+    """The NIC has room, and it is only the spine that has not. Receivers' own NICs are full, where acknowledgements wait."""
+    fabric = LeafSpine(hosts=4, up_mbps=40.0, queue_us=3_000.0)
+    fabric.run(2)
+    for source, destination in ((4, 6), (5, 7)):
+        fabric.queues_us[f"{nic(source)}/out"] = 9_000.0
+        fabric.begin(source, destination)
+    collide(fabric, [(0, 4), (0, 5)])
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_flow_that_loses_packets_has_no_slower_nic(fabric):
+    """It gets less, and its round-trip time may be that of before: it is smoothed, and few packets renew it."""
+    flow = fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    flow.wants = 20.0
+    flow.told = {"busy_ns": 500 * MS, "rtt_ns": 6 * MS, "retransmitted": 3}
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_host_without_time_for_its_flow_has_no_slower_nic(fabric):
+    """Round trips are late, but not as late as behind a full queue of that NIC."""
+    flow = fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    flow.wants = 20.0
+    flow.told = {"busy_ns": 500 * MS, "rtt_ns": 1_500_000}
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_nic_that_carried_more_for_a_while_is_no_slower_one(fabric):
+    """Traffic of a dead NIC came by it, and left: what a late host adds to round trips is as long now as before.
+
+    How long its queue was meanwhile is not known, as acknowledgements waited at the other end.
+    """
+    kept = fabric.begin(0, 2, wants=50.0, late_us=1_500.0)
+    kept.told = {"busy_ns": 500 * MS}
+    fabric.run(SOLO_S)
+    guests = [fabric.begin(0, 3), *(fabric.begin(host, 1, wants=20.0, late_us=5_000.0) for host in (2, 3))]
+    fabric.run(15)
+    for guest in guests:
+        fabric.end(guest)
+    fabric.run(2 * TOGETHER_S)
+    assert "reduced-rate" not in [event.state for event in fabric.take()]
+
+
+def test_a_collision_whose_acknowledgements_wait_elsewhere_is_no_slower_nic(fabric):
+    """The receivers' own NICs are full by then, and round trips are as late as they were in the sender's."""
+    collide(fabric)
+    fabric.end()
+    for source, destination in ((2, 1), (3, 0)):
+        fabric.send_by(source, destination, source - 2)
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+    for source, destination in ((0, 2), (1, 3)):
+        fabric.begin(source, destination)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
 @pytest.mark.parametrize("mbps", [5.0, 20.0, 45.0])
 def test_applications_that_send_less_than_the_link_carries_are_no_trouble(fabric, mbps):
     """They share a link that has room for both."""
@@ -255,6 +353,39 @@ def test_where_a_third_way_is_free_it_is_contention_again():
     assert len(event.related["flows"]) == 2
 
 
+@pytest.mark.parametrize("idle", [False, True], ids=["all are probed", "one of each route is"])
+def test_of_64_entropies_one_leads_to_the_way_that_is_free(idle):
+    """Four flows on 32 spines: two share one. With four entropies, few pairs would reach another."""
+    fabric = LeafSpine(hosts=4, spines=32, entropies=64)
+    if idle:
+        fabric.let_idle()
+    fabric.run(2)
+    for source, spine in ((0, 0), (1, 0), (2, 1), (3, 2)):
+        fabric.send_by(source, source + 4, spine)
+        fabric.begin(source, source + 4)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 0))]
+
+
+def test_where_most_paths_idle_a_queue_is_found_by_those_that_do_not():
+    """Of 32 entropies on two spines, one of sixteen is probed; the flows' own are, too. It ends as ever."""
+    fabric = LeafSpine(entropies=32)
+    fabric.let_idle()
+    assert len(fabric.idle) > 0.9 * len(fabric.paths)
+    fabric.run(2)
+    flows = []
+    for source in (0, 1):
+        fabric.send_by(source, source + 2, 0)
+        flows.append(fabric.begin(source, source + 2))
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 0))]
+    fabric.send_by(1, 3, 1)
+    fabric.run(TOGETHER_S)
+    assert [each.state for each in fabric.take()] == ["clear"]
+
+
 def test_a_port_that_others_fill_has_no_reduced_rate(fabric):
     """Its counters show as much as before, of which the flow has a part."""
     fabric.begin(0, 2)
@@ -279,14 +410,11 @@ def test_delays_that_vary_everywhere_are_no_queue():
 # -- what makes no verdict ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("silent", [{"all"}, {"10.1.0.0"}], ids=["none", "the spine does not"])
-def test_where_routers_do_not_answer_nothing_is_named(silent):
-    """A queue behind a router that is silent looks like one at the link before it."""
-    fabric = LeafSpine(silent=silent)
+def test_where_a_router_does_not_answer_nothing_is_named():
+    """A queue behind it looks like one at the link before it."""
+    fabric = LeafSpine(silent={"10.1.0.0"})
     fabric.run(2)
-    for source, destination in ((0, 2), (1, 3)):
-        fabric.send_by(source, destination, 0)
-        fabric.begin(source, destination)
+    collide(fabric)
     fabric.run(TOGETHER_S)
     assert fabric.take() == []
 
@@ -352,6 +480,28 @@ def test_a_node_that_is_not_heard_makes_no_verdict_and_ends_none(fabric):
     fabric.off_bus.clear()
     fabric.run(AFTER_S)
     assert verdicts(fabric.take()) == [("clear", event.who)]
+
+
+def test_hosts_that_become_busy_do_not_end_it(fabric):
+    """Then less counts as a queue at the beginning of a trouble, but flows are as short as they were."""
+    collide(fabric, [(0, 2), (0, 3)])
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("own-nic", nic(0))]
+    fabric.noise_us = 6_000.0
+    fabric.run(10)
+    assert fabric.take() == []
+
+
+def test_a_full_nic_whose_receivers_are_not_heard_stays_full():
+    """Nobody knows how late probes are there, and others see no queue of that NIC."""
+    fabric = LeafSpine(hosts=3)
+    fabric.run(2)
+    collide(fabric, [(0, 3), (0, 4)])
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("own-nic", nic(0))]
+    fabric.off_bus |= {3, 4}
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
 
 
 def test_a_link_that_a_flow_of_a_node_may_cross_that_is_not_heard_has_no_reduced_rate(fabric):
@@ -443,6 +593,32 @@ def test_a_flow_that_is_told_to_share_a_full_link_must_leave_the_other_less():
     assert fabric.take() == []
 
 
+def test_a_receiver_that_tells_of_early_probes_makes_no_nic_full():
+    """It hides the queue of the spine on its own flow, and not on the other one."""
+    fabric = LeafSpine(up_mbps=60.0)
+    fabric.run(2)
+    for source, destination in ((0, 2), (0, 3)):
+        fabric.send_by(source, destination, 0)
+        alone = fabric.begin(source, destination)
+        fabric.run(SOLO_S)
+        fabric.end(alone)
+    for destination in (2, 3):
+        fabric.begin(0, destination)
+    fabric.lies_us[2] = -50_000.0
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_a_senders_word_of_its_own_flows_is_believed(fabric):
+    """It says that they wait in its own host, and the place is its own NIC."""
+    collide(fabric, [(0, 2), (0, 3)])
+    fabric.end()
+    for destination in (2, 3):
+        fabric.begin(0, destination, wants=40.0).told = {"busy_ns": 500 * MS, "rtt_ns": 9 * MS}
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("own-nic", nic(0))]
+
+
 # -- later --------------------------------------------------------------------------------------------------------------
 
 
@@ -500,10 +676,107 @@ def test_the_same_words_make_the_same_events():
 
 def test_all_detectors_together_say_the_same(fabric):
     """A full queue is no silence and no loss."""
-    fabric = LeafSpine(only=False)
+    fabric = LeafSpine(only="")
     fabric.run(2)
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
     fabric.run(TOGETHER_S)
     assert verdicts(fabric.events) == [("fabric-contention", fabric.up(0, 0))]
+
+
+# -- whose flows they are ----------------------------------------------------------------------------------------------
+
+
+def register(fabric, name, hosts, since_ns=1, priority=0):
+    """Tells the detector of a job."""
+    fabric.tell(Job(name=name, nics=tuple(nic(host) for host in hosts), since_ns=since_ns, priority=priority))
+
+
+def test_an_event_names_the_jobs_of_its_flows(fabric):
+    """A registered one by its name, another by the first of its nodes; and so does its end."""
+    register(fabric, "large", (0, 2))
+    flows = collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert event.related["jobs"] == ("found:node1", "large")
+    register(fabric, "small", (1, 3))
+    fabric.end(flows[1])
+    fabric.run(AFTER_S)
+    (relief,) = fabric.take()
+    assert relief.related["jobs"] == event.related["jobs"]
+
+
+def test_flows_of_nodes_that_talk_in_a_circle_are_one_jobs(fabric):
+    """Also where a flow of it has paused for a while."""
+    for source, destination in ((2, 1), (3, 0)):
+        fabric.send_by(source, destination, 1)
+        fabric.begin(source, destination, wants=1.0)
+    fabric.run(2)
+    fabric.end()
+    fabric.run(4)
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert event.related["jobs"] == ("found:node0",)
+
+
+def test_a_job_that_is_not_registered_again_is_a_found_one(fabric):
+    """It died without a word."""
+    register(fabric, "large", (0, 2))
+    fabric.run(0.2)
+    fabric.now_ns += 62 * S
+    fabric.run(4)
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert event.related["jobs"] == ("found:node0", "found:node1")
+
+
+def test_a_job_with_addresses_of_others_is_refused_and_counted(fabric):
+    """Of another job's, or of nobody's; its flows are a found one's."""
+    register(fabric, "large", (0, 2))
+    register(fabric, "thief", (1, 2), since_ns=2)
+    register(fabric, "stranger", (1, 9))
+    assert fabric.detector.counts["jobs_refused"] == 2
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert event.related["jobs"] == ("found:node1", "large")
+
+
+# -- priorities --------------------------------------------------------------------------------------------------------
+
+
+def fill(first, second, third):
+    """Two flows on one of two spines, and one on the other, of jobs with these priorities; each alone first."""
+    fabric = LeafSpine(hosts=3)
+    fabric.run(2)
+    for host, priority in enumerate((first, second, third)):
+        register(fabric, f"job{host}", (host, host + 3), priority=priority)
+    collide(fabric, [(host, host + 3) for host in range(2)])
+    fabric.send_by(2, 5, 1)
+    fabric.begin(2, 5)
+    fabric.run(TOGETHER_S)
+    return fabric
+
+
+@pytest.mark.parametrize("priorities", [(5, 0, 0), (0, 5, 0), (1, 0, -1)])
+def test_where_every_way_is_full_one_that_matters_less_may_yield(priorities):
+    """The flow that matters most is short, and it is the one that the event is about; over when it is alone there."""
+    fabric = fill(*priorities)
+    high = fabric.flows[priorities.index(max(priorities))]
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 0))]
+    assert event.evidence["slowest"] == high.name
+    assert event.evidence["flows"] == 2
+    lower = 1 - fabric.flows.index(high)
+    fabric.send_by(lower, lower + 3, 1)
+    fabric.run(AFTER_S)
+    assert ("clear", fabric.up(0, 0)) in verdicts(fabric.take())
+
+
+@pytest.mark.parametrize("priorities", [(0, 0, 0), (5, 5, 5), (5, 5, 0), (0, 0, 5), (5, 0, 5)])
+def test_where_every_way_is_full_nobody_yields_to_one_that_matters_no_more(priorities):
+    """Neither on the shared link nor on the other one."""
+    assert fill(*priorities).take() == []

@@ -2,58 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from typing import NamedTuple
-
 import pytest
-from leaf_spine import LeafSpine, nic
+from drawn_fabric import drawn
+from leaf_spine import nic
 
 SEEDS = range(16)
-
-
-class Drawn(NamedTuple):
-    """A fabric with what is drawn for it: four hosts on two leaves, and two spines."""
-
-    fabric: LeafSpine
-    chance: random.Random
-    sources: list[int]
-    destinations: list[int]
-    spine: int
-    other: int
-    leaf: int
-    """Of the sources."""
-
-    def go(self, *pairs, alone=None, **what):
-        """Begins a flow for each (source, destination, spine), after each has been alone or not."""
-        fabric = self.fabric
-        if alone if alone is not None else self.chance.random() < 0.7:
-            for source, destination, spine in pairs:
-                fabric.send_by(source, destination, spine)
-                flow = fabric.begin(source, destination, **what)
-                fabric.run(2.5)
-                fabric.end(flow)
-                fabric.run(0.7)
-        for source, destination, spine in pairs:
-            fabric.send_by(source, destination, spine)
-        return [fabric.begin(source, destination, **what) for source, destination, _ in pairs]
-
-
-def drawn(seed):
-    """A fabric that has been idle for a second and a half."""
-    chance = random.Random(seed)
-    hosts, spines = chance.choice((2, 3)), chance.choice((2, 4))
-    fabric = LeafSpine(
-        chance.choice((2, 2, 3)), hosts, spines, 4, seed=seed, noise_us=chance.choice((2, 5, 20)),
-        sweep_hz=chance.choice((1, 5)), queue_us=chance.choice((500, 3_000, 10_000)),
-    )  # fmt: skip
-    fabric.run(1.5)
-    one, another = chance.sample(range(fabric.leaves), 2)
-    sources, destinations = (
-        chance.sample(range(leaf * hosts, (leaf + 1) * hosts), hosts) for leaf in (one, another)
-    )  # fmt: skip
-    spine, other = chance.sample(range(spines), 2)
-    return Drawn(fabric, chance, sources, destinations, spine, other, one)
-
 
 # Each makes a case, and returns the verdict and the place; None: nothing is to be said.
 
@@ -71,9 +24,14 @@ def larger_collision(it):
 
 
 def own_nic(it):
-    """Two flows of one host."""
-    source = it.sources[0]
-    it.go((source, it.destinations[0], it.spine), (source, it.destinations[1], it.other), alone=True)
+    """Two flows of one host, or three; perhaps one of the others sends to it."""
+    source, beside = it.sources[:2]
+    pairs = [(source, it.destinations[0], it.spine), (source, it.destinations[1], it.other)]
+    if it.chance.random() < 0.5:
+        pairs.append((source, beside, it.spine))
+    if it.chance.random() < 0.3:
+        it.fabric.begin(it.destinations[0], source)
+    it.go(*pairs, alone=True)
     return "own-nic", nic(source)
 
 
@@ -114,6 +72,12 @@ def reduced_nic(it):
 def alone(it):
     """One flow that fills its link."""
     it.go((it.sources[0], it.destinations[0], it.spine))
+
+
+def both_ways(it):
+    """Two flows between two hosts, each of which fills the NIC by which the other's acknowledgements leave."""
+    one, other = it.sources[0], it.destinations[0]
+    it.go((one, other, it.spine), (other, one, it.spine))
 
 
 def apart(it):
@@ -159,7 +123,7 @@ def foreign(it):
 
 
 TROUBLES = (collision, larger_collision, own_nic, incast, slow_receiver, reduced_link, reduced_nic)
-LOOKALIKES = (alone, apart, applications, small_beside_large, few_ways, noise, foreign)
+LOOKALIKES = (alone, both_ways, apart, applications, small_beside_large, few_ways, noise, foreign)
 
 
 def said(case, seed):

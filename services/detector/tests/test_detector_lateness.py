@@ -388,6 +388,28 @@ def test_a_dead_path_behind_a_full_queue_is_silent_soon(make_fleet):
     assert events[0].evidence["missing"] > 1
 
 
+@pytest.mark.parametrize("late_ms", [0, 300])
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_behind_a_full_queue_a_late_host_gives_a_probe_longer(make_fleet, late_ms, is_dead):
+    """Its processors let the queue stand as they do everything else.
+
+    What is dead is found within a second all the same.
+    """
+    inventory = make_fleet()
+    inventory.delay_ns[PATH] = 20 * MS
+    inventory.run(300)
+    inventory.tell(msgspec.structs.replace(inventory.report("node1"), late_ns=late_ms * MS))
+    if is_dead:
+        inventory.cut.add(PATH)
+        inventory.run(1_000)
+    else:
+        inventory.held.add(PATH)
+        inventory.run(500)
+        inventory.release()
+        inventory.run(1_000)
+    assert bool(silences(inventory.take())) is (is_dead or not late_ms)
+
+
 def test_a_receiver_that_stands_still_again_and_again_is_believed_between(make_fleet):
     """It names the same probe as before, so that it has read what waited for it.
 

@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from foliot_schemas.names import Path
+
 MS = 1_000_000
 NIC = "node0.rail0"
 
@@ -274,3 +276,55 @@ def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_see
         inventory.run(350)
 
     assert [each for each in inventory.take() if each.kind == "nic"] == []
+
+
+@pytest.mark.parametrize("late_ms", [0, 700], ids=["in-time", "late"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "untold"])
+def test_what_a_host_dropped_itself_no_link_has_lost(make_fleet, seed, is_told, late_ms):
+    """Every third of a second, its own queue is full for 100 ms, and a third of its probes never leave.
+
+    No delay shows that queue, as a probe is stamped behind it. The host alone knows, and may be the late one.
+    """
+    inventory = make_fleet(nodes=6, rails=1)
+    inventory.bus_delay_ns["node0"] += late_ms * MS
+    inventory.tells_unsent = is_told
+    mine = [path for path in inventory.paths if path.source == NIC]
+    for _ in range(120):
+        for number, path in enumerate(mine):
+            inventory.drop_unsent[path] = some(0.35, 1_000 * seed + number)
+        inventory.run(100)
+        inventory.drop_unsent.clear()
+        inventory.run(233)
+    assert bool(inventory.take()) is not is_told
+
+
+@pytest.mark.parametrize(("share", "every_ms"), [(0.02, 1_000), (0.1, 333)])
+def test_a_host_that_drops_probes_itself_hides_no_nic_that_loses_more(make_fleet, seed, share, every_ms):
+    """What it lost while nothing was dropped counts on: two in a hundred, or more if it drops a third of the time."""
+    inventory = make_fleet(nodes=6, rails=1)
+    lose(inventory, share, source=NIC, seed=seed)
+    mine = [path for path in inventory.paths if path.source == NIC]
+    for _ in range(round(60_000 / every_ms)):
+        for number, path in enumerate(mine):
+            inventory.drop_unsent[path] = some(0.35, 1_000 * seed + number)
+        inventory.run(100)
+        inventory.drop_unsent.clear()
+        inventory.run(every_ms - 100)
+    assert told(event for event in inventory.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
+
+
+def test_what_a_host_dropped_of_a_path_says_nothing_of_another(make_fleet):
+    """Neither of the same NIC, nor of the way back: probes of full size or some of all are lost there."""
+    inventory = make_fleet()
+    dropped = Path(NIC, "node1.rail0", 0)
+    lossy, narrow, back = Path(NIC, "node2.rail0", 0), Path(NIC, "node2.rail0", 1), Path("node1.rail0", NIC, 0)
+    for path in (lossy, back):
+        inventory.lose[path] = lambda number: number % 9 in {0, 2, 4, 6}
+    inventory.too_small.add(narrow)
+    for _ in range(75):
+        inventory.drop_unsent[dropped] = lambda number: not number % 2
+        inventory.run(100)
+        inventory.drop_unsent.clear()
+        inventory.run(300)
+    said = {event.who for event in inventory.take() if (event.kind, event.state) == ("path", "lossy")}
+    assert said == {str(path) for path in (lossy, narrow, back)}

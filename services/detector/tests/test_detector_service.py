@@ -24,6 +24,7 @@ from foliot_schemas import (
     FlowRow,
     HopBatch,
     HopRow,
+    Job,
     Node,
     NodePaths,
     Placement,
@@ -33,7 +34,7 @@ from foliot_schemas import (
 )
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.names import Path, node_of
-from foliot_schemas.subjects import DELAY, EVENT, FLOW, HOPS, INVENTORY, PATHS, PORT
+from foliot_schemas.subjects import DELAY, EVENT, FLOW, HOPS, INVENTORY, JOBS, PATHS, PORT
 from patience import patience
 from patient_bus import connected
 
@@ -275,6 +276,15 @@ async def test_flows_routers_and_ways_are_heard(world):
     store = await world.bus.store(PATHS)
     await store.delete("node0")
     await world.until_read(NodePaths(node="node0", lease_revision=0))
+
+
+async def test_jobs_are_heard_and_their_ends(world):
+    """A registration, and that its key is deleted."""
+    job = Job(name="pretrain-7", nics=("node0.rail0", "node1.rail0"), since_ns=1)
+    await world.bus.put(JOBS, job.name, job)
+    await world.until_read(job)
+    await (await world.bus.store(JOBS)).delete("pretrain-7")
+    await world.until_read(Job(name="pretrain-7", nics=()))
 
 
 async def test_what_an_earlier_run_left_open_is_asked_for_until_the_bus_answers():

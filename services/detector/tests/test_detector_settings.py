@@ -7,6 +7,7 @@ import pytest
 from foliot.settings import SettingsError, read
 from foliot_detector.core.detectors.contention.settings import ContentionSettings
 from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
+from foliot_detector.core.detectors.path_mismatch.settings import PathMismatchSettings
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.core.registry import SETTINGS
@@ -35,6 +36,7 @@ def test_the_table_is_composed_of_what_lies_beside_the_detectors():
         PathSilenceSettings: PathSilenceSettings(calm_s=5.0),
         PortFlapSettings: PortFlapSettings(flap_rule="azure"),
         DelayThresholdSettings: DelayThresholdSettings(),
+        PathMismatchSettings: PathMismatchSettings(),
         ContentionSettings: ContentionSettings(contention_share=0.7),
     }
 

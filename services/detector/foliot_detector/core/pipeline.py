@@ -15,6 +15,7 @@ from foliot_schemas import (
     Event,
     FlowBatch,
     HopBatch,
+    Job,
     Node,
     NodePaths,
     PortState,
@@ -54,7 +55,7 @@ class Pipeline:
     node beside the shard it knows only what that node exchanges with the shard, so it says nothing of it.
 
     `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken,
-    flows_stale, flows_broken, hops_broken, rows_foreign. It also has how often detectors_failed.
+    flows_stale, flows_broken, hops_broken, rows_foreign, jobs_refused. It also has how often detectors_failed.
 
     If a detector of an extension raises, or says what is no event, what it would have said is lost. All others go on.
     If it fails again and again, it sees nothing for a while, and is then tried again.
@@ -113,6 +114,7 @@ class Pipeline:
 
     def _tick(self) -> list[Event]:
         now_ns = self._ticked_ns = self._event_time.now_ns
+        self.inventory.jobs.expire(now_ns)
         events = self._own([event for detector in self._detectors for event in detector.tick(now_ns)])
         return events + self._ask_extensions(lambda detector: detector.tick(now_ns))
 
@@ -166,9 +168,11 @@ class Pipeline:
         if isinstance(observation, PortState):
             self.inventory.learn_port(observation, now_ns)
         elif isinstance(observation, FlowBatch | HopBatch):
-            observation.rows()
+            observation.check()
         elif isinstance(observation, NodePaths):
             self.inventory.ways.take(observation, now_ns)
+        elif isinstance(observation, Job):
+            self.inventory.learn_job(observation, now_ns)
         elif isinstance(observation, Node):
             self.inventory.learn_node(observation)
             if not observation.nics:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from foliot_detector.core.state.path_table import Delays
-from foliot_schemas import ClockState, DelayBatch, Event, FlowBatch, HopBatch, Node, NodePaths, PortState
+from foliot_schemas import ClockState, DelayBatch, Event, FlowBatch, HopBatch, Job, Node, NodePaths, PortState
 
-Observation: TypeAlias = PortState | DelayBatch | FlowBatch | HopBatch | ClockState | Node | NodePaths
+Observation: TypeAlias = PortState | DelayBatch | FlowBatch | HopBatch | ClockState | Node | NodePaths | Job
 
 
-Seen: TypeAlias = PortState | Delays | FlowBatch | HopBatch | ClockState | Node | NodePaths
+Seen: TypeAlias = PortState | Delays | FlowBatch | HopBatch | ClockState | Node | NodePaths | Job
 """An observation as detectors see it: a batch is unpacked once, for all of them."""
 
 

@@ -10,6 +10,8 @@ from foliot_detector.core.detectors.contention.settings import ContentionSetting
 from foliot_detector.core.detectors.delay_threshold.detector import DelayThresholdDetector
 from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
 from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
+from foliot_detector.core.detectors.path_mismatch.detector import PathMismatchDetector
+from foliot_detector.core.detectors.path_mismatch.settings import PathMismatchSettings
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceDetector, PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
 from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
@@ -32,6 +34,7 @@ DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
     "process-down": lambda inventory, _: ProcessDownDetector(inventory),
     "clock-disruption": lambda *_: ClockDisruptionDetector(),
     "delay-threshold": lambda inventory, settings: DelayThresholdDetector(inventory, settings[DelayThresholdSettings]),
+    "path-mismatch": lambda inventory, settings: PathMismatchDetector(inventory, settings[PathMismatchSettings]),
     "contention": lambda inventory, settings: ContentionDetector(inventory, settings[ContentionSettings]),
 }
 """Each makes a detector from the inventory and the settings of all parts, by their type."""
@@ -40,6 +43,7 @@ SETTINGS: tuple[type[msgspec.Struct], ...] = (
     PathSilenceSettings,
     PortFlapSettings,
     DelayThresholdSettings,
+    PathMismatchSettings,
     ContentionSettings,
 )
 """The parts of the table `[detector]`. Several detectors read the settings of the inventory."""

@@ -1,4 +1,4 @@
-"""NICs at which a queue stood full, and when: what is lost there then says nothing of the link."""
+"""Queues that stood full, and when: what is lost there then says nothing of the link."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot.columns import grown
+from foliot_detector.core.state.marked_slots import MarkedSlots
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,63 +18,48 @@ CONGESTION_NS = 5_000_000
 _LATELY_NS = 2_000_000_000
 """How long a full queue explains a loss. A sender that fills its link, as TCP does, fills and drains the queue
 before it in less. A full queue has room for small packets and none for large ones."""
-_SLOT_NS = 25_000_000
-"""A quarter of a report's interval, so that rounding adds little to it."""
-_SLOTS = 64
-"""Slots that are remembered, bits of an integer: 1.6 s."""
 
 
 class FullQueues:
-    """Full queues by NIC, as the delays of any of its paths show them.
+    """Full queues by NIC, as the delays of any of its paths show them, and by path, as its source tells of them.
 
-    Times are those of the observations on the detector's timeline, so that a report which comes late counts for the
-    time of which it tells.
+    A report that comes late counts for the time of which it tells.
     """
 
     def __init__(self, table: PathTable) -> None:
         self._table = table
-        self._slot = np.zeros(0, np.int64)
-        """Per NIC, the newest slot with a full queue."""
-        self._full = np.zeros(0, np.uint64)
-        """Per NIC, which slots had one: the lowest bit is the newest slot, the next the one before."""
+        self._nics, self._paths = MarkedSlots(), MarkedSlots()
 
     def note(self, ids: NDArray[np.intp], since_ns: int, until_ns: int) -> None:
-        """Notes that delays of these paths stood high at some time between two."""
-        if not len(ids):
-            return
-        self._make_room()
-        nics = np.unique(self._table.ends[ids])
-        for slot in range(max(since_ns // _SLOT_NS, until_ns // _SLOT_NS - _SLOTS + 1), until_ns // _SLOT_NS + 1):
-            later = np.maximum(slot - self._slot[nics], 0)
-            self._full[nics] = _shifted(self._full[nics], later)
-            self._slot[nics] += later
-            self._full[nics] |= _shifted(np.ones(len(nics), np.uint64), self._slot[nics] - slot)
+        """Notes that delays of these paths stood high at some time between two, so a queue at either end was full."""
+        if len(ids):
+            self._make_room()
+            self._nics.mark(np.unique(self._table.ends[ids]), since_ns, until_ns)
+
+    def note_unsent(self, ids: NDArray[np.intp], since_ns: int, until_ns: int) -> None:
+        """Notes that the sources of these paths dropped probes of them at some time between two.
+
+        A source knows of which, so this says nothing of another path.
+        """
+        if len(ids):
+            self._make_room()
+            self._paths.mark(np.unique(ids), since_ns, until_ns)
 
     def were_full(self, ids: NDArray[np.intp], since_ns: NDArray[np.int64], until_ns: int) -> NDArray[np.bool_]:
-        """Marks the paths with a queue at either end that was full since a time of its own, and until another."""
+        """Marks the paths with a queue that was full since a time of its own, and until another."""
         self._make_room()
         ends = self._table.ends[ids]
-        # The slots asked for, as ages of the newest.
-        youngest = np.clip(self._slot[ends] - until_ns // _SLOT_NS, 0, _SLOTS)
-        oldest = np.clip(self._slot[ends] - since_ns[:, None] // _SLOT_NS, -1, _SLOTS - 1)
-        count = np.maximum(oldest - youngest + 1, 0)
-        asked = _shifted(~_shifted(np.full(ends.shape, ~np.uint64(0)), count), youngest)
-        found: NDArray[np.bool_] = ((self._full[ends] & asked) != 0).any(axis=1)
+        at_ends = self._nics.were_marked(ends, np.broadcast_to(since_ns[:, None], ends.shape), until_ns)
+        found: NDArray[np.bool_] = at_ends.any(axis=1) | self._paths.were_marked(ids, since_ns, until_ns)
         return found
 
     def are_full(self, ids: NDArray[np.intp], now_ns: int, within_ns: int = _LATELY_NS) -> NDArray[np.bool_]:
-        """Marks the paths with a queue at either end that was full within the given time, as far as is known now."""
+        """Marks the paths with a queue that was full within the given time, as far as is known now."""
         self._make_room()
-        newest: NDArray[np.int64] = self._slot[self._table.ends[ids]].max(axis=1, initial=0)
-        return newest >= max(now_ns - within_ns, _SLOT_NS) // _SLOT_NS
+        at_ends = self._nics.are_marked(self._table.ends[ids], now_ns - within_ns)
+        found: NDArray[np.bool_] = at_ends.any(axis=1) | self._paths.are_marked(ids, now_ns - within_ns)
+        return found
 
     def _make_room(self) -> None:
-        if len(self._slot) < len(self._table.nics):
-            self._slot = grown(self._slot, 2 * len(self._table.nics))
-            self._full = grown(self._full, 2 * len(self._table.nics))
-
-
-def _shifted(bits: NDArray[np.uint64], by: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Shifts each to the left. By 64 and more nothing is left, which C leaves open."""
-    few = np.minimum(by, _SLOTS - 1).astype(np.uint64)
-    return np.where(by < _SLOTS, bits << few, np.uint64(0))
+        self._nics.make_room(len(self._table.nics))
+        self._paths.make_room(self._table.room)

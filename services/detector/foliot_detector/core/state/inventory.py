@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from foliot.clock.message_dating import MinimumOffsets
+from foliot.jobs import Jobs
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
 from foliot_detector.core.state.recent_peak import RecentPeak
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
-    from foliot_schemas import DelayBatch, Event, HostLoad, Node, PortState
+    from foliot_schemas import DelayBatch, Event, HostLoad, Job, Node, PortState
     from foliot_schemas.names import Path
 
 ALIVE_NS = 500_000_000
@@ -103,11 +104,14 @@ class Inventory:
 
     def __init__(self, settings: InventorySettings, shard: Shard) -> None:
         self.settings = settings
+        self._is_whole = shard.is_whole
         self.nics: dict[str, int] = {}
         """Names of NICs, and how many entropies each has."""
         self.clocks: dict[str, set[str]] = {}
         """Per clock, the nodes whose records name it."""
         self.nodes: dict[str, Node] = {}
+        self.jobs = Jobs()
+        """The registered jobs, on the timeline."""
         self.paths = PathTable(shard)
         self.ways = Ways()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -179,6 +183,11 @@ class Inventory:
         for nic in nics:
             self._ports.pop(nic, None)
 
+    def learn_job(self, job: Job, now_ns: int) -> None:
+        """Takes a job, or counts that it is refused. A shard does not know all of the fleet's NICs."""
+        if self.jobs.take(job, now_ns, self.nics if self._is_whole else None):
+            self.counts["jobs_refused"] += 1
+
     def learn_port(self, port: PortState, now_ns: int) -> None:
         """Takes the state of a port of the inventory."""
         self._on_bus(port.node, port.at_ns, now_ns)
@@ -228,7 +237,10 @@ class Inventory:
             self._learn_heard(batch, ids[heard], here_ns[heard], last_ns[heard])
         if batch.bound_ns >= 0:
             self._note_delays(batch.node, ids, rows, now_ns)
-        return Delays(batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns)
+        return Delays(
+            batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns,
+            batch.delay_counts(),
+        )  # fmt: skip
 
     # -- what it can say ----------------------------------------------------------------------------------------------
 

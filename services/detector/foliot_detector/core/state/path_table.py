@@ -45,6 +45,8 @@ class Delays(NamedTuple):
     """Per row, the path's place in the table."""
     here_ns: NDArray[np.int64]
     """Per row, its `last_ns` on the detector's timeline; 0: never."""
+    histogram: NDArray[Any] | None
+    """All delays of the batch, of dtype `DelayCount`; None: the node does not count them."""
 
 
 class PathTable:
@@ -129,6 +131,14 @@ class PathTable:
     def entering(self, nic: str) -> NDArray[np.intp]:
         """The paths to a NIC that were heard at least once."""
         return self._heard(self._entering.get(nic))
+
+    def beginning_at(self, nic: str) -> NDArray[np.intp]:
+        """All paths from a NIC."""
+        return np.array(self._leaving.get(nic, ()), np.intp)
+
+    def ending_at(self, nic: str) -> NDArray[np.intp]:
+        """All paths to a NIC."""
+        return np.array(self._entering.get(nic, ()), np.intp)
 
     def at_nic(self, nic: str) -> list[int]:
         """All paths that begin or end at a NIC."""

@@ -9,6 +9,7 @@ from foliot_schemas.names import Path, nic_name, node_of, parse_flow, rail_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot.jobs import Jobs
     from foliot_schemas import NodePaths, Placement
 
 
@@ -50,6 +51,12 @@ class Ways:
     def in_use(self, node: str) -> Iterator[Path]:
         """The paths that a node's traffic takes."""
         yield from self._of(node).values()
+
+    def within(self, node: str, job: str, jobs: Jobs) -> Iterator[Path]:
+        """The paths that a node's traffic within a registered job takes."""
+        for (peer, rail), path in self._of(node).items():
+            if job == jobs.of_nic(nic_name(node, rail)) == jobs.of_nic(nic_name(peer, rail)):
+                yield path
 
     def nodes(self) -> list[str]:
         """All nodes with known ways."""

@@ -31,11 +31,32 @@ class Alternatives:
         self._flows = flows
         self._loads = loads
 
-    def has_room(self, place: Place, members: NDArray[np.intp], carried_bps: float, hot: HotPlaces) -> bool:
-        """Whether one of the flows that share a place has another path, on which there is room for it."""
+    def helped(self, place: Place, members: NDArray[np.intp], carried_bps: float, hot: HotPlaces) -> NDArray[np.intp]:
+        """Those of the flows that share a place whom another path would help; none: there is no such path.
+
+        It helps all if one of them has a path with room for it. Else it helps those of the highest priority, if one
+        that matters less has a path on which nobody matters as much: then it may yield.
+        """
+        if self._links.is_inferred(place.links[0]):
+            return members if self.on_time(place, members, hot) else members[:0]
         wanted_bps = _GAIN * carried_bps / len(members)
         ways = (self._links.of(path_id) for path_id in self._others(members))
-        return any(self._is_free(links, place, carried_bps, wanted_bps, hot) for links in ways)
+        if any(self._is_free(links, place, carried_bps, wanted_bps, hot) for links in ways):
+            return members
+        priorities = self._priorities(members)
+        highest = int(priorities.max())
+        ways = (self._links.of(path_id) for path_id in self._others(members[priorities < highest]))
+        may_yield = any(self._may_be_shared(links, place, highest) for links in ways)
+        return members[np.flatnonzero(priorities == highest)] if may_yield else members[:0]
+
+    def on_time(self, place: Place, members: NDArray[np.intp], hot: HotPlaces) -> list[int]:
+        """The other silent paths of flows that share an inferred link, of those that are not late, the quickest first.
+
+        How much room they have, nobody knows.
+        """
+        silent = [path_id for path_id in self._others(members) if self._links.is_silent(path_id)]
+        found = [path_id for path_id in silent if hot.is_on_time(path_id, place.queue_ns)]
+        return sorted(found, key=lambda path_id: (hot.excess_ns(path_id), path_id))
 
     def _others(self, members: NDArray[np.intp]) -> list[int]:
         table, nics = self._inventory.paths, self._inventory.nics
@@ -50,12 +71,28 @@ class Alternatives:
     def _is_free(
         self, links: tuple[int, ...], place: Place, carried_bps: float, wanted_bps: float, hot: HotPlaces
     ) -> bool:
-        if not links or NONE in links or not set(links).isdisjoint(place.links):
-            return False
-        between = [link for link in links if is_between_routers(self._links.names[link])]
-        return all(
-            hot.is_cold(link, place.queue_ns) and self._room_bps(link, carried_bps) >= wanted_bps for link in between
+        return self._is_another(links, place) and all(
+            hot.is_cold(link, place.queue_ns) and self._room_bps(link, carried_bps) >= wanted_bps
+            for link in self._between(links)
         )
+
+    def _may_be_shared(self, links: tuple[int, ...], place: Place, highest: int) -> bool:
+        """Whether nobody whom the network limits there matters as much as that."""
+        if not self._is_another(links, place):
+            return False
+        there = np.flatnonzero(self._flows.crossing(self._between(links)) & self._flows.is_limited)
+        return bool((self._priorities(there) < highest).all())
+
+    def _is_another(self, links: tuple[int, ...], place: Place) -> bool:
+        """Whether a path is known, and crosses no link of a place."""
+        return bool(links) and NONE not in links and set(links).isdisjoint(place.links)
+
+    def _between(self, links: tuple[int, ...]) -> list[int]:
+        return [link for link in links if is_between_routers(self._links.names[link])]
+
+    def _priorities(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        jobs, names = self._inventory.jobs, self._flows.names
+        return np.array([jobs.priority_of(names[row]) for row in rows.tolist()], np.intp)
 
     def _room_bps(self, link: int, least_bps: float) -> float:
         """What one more flow would get on a link that can carry `least_bps`, as another one does."""

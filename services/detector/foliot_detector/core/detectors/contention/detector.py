@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from foliot.jobs import jobs_of
+from foliot.link_map import is_inferred
 from foliot_detector.core.detectors.contention.flow_table import FlowTable
 from foliot_detector.core.detectors.contention.hot_places import HotPlaces
+from foliot_detector.core.detectors.contention.inferred_links import InferredLinks
 from foliot_detector.core.detectors.contention.link_index import LinkIndex
 from foliot_detector.core.detectors.contention.link_loads import LinkLoads
+from foliot_detector.core.detectors.contention.own_queues import OwnQueues
 from foliot_detector.core.detectors.contention.path_queues import SLOT_NS, PathQueues
 from foliot_detector.core.detectors.contention.verdict import Finding, Judge
 from foliot_detector.core.detectors.ending import ended
@@ -85,7 +89,10 @@ class ContentionDetector:
         self._links = LinkIndex(inventory)
         self._flows = FlowTable(inventory, self._links)
         self._loads = LinkLoads()
+        self._inferred = InferredLinks(inventory, self._links, self._flows, self._loads, self._queues)
+        self._own = OwnQueues(self._queues, self._links, self._flows, self._loads)
         self._judge = Judge(inventory, self._links, self._flows, self._loads, settings.contention_share)
+        self._judge.correlations = self._inferred.correlation
         self._pending: dict[tuple[str, str], _Pending] = {}
         self._open: dict[str, _Open] = {}
         self._ports: dict[str, PortState] = {}
@@ -99,6 +106,8 @@ class ContentionDetector:
         if event.kind != CONTENTION.name or state is None or state.is_relief:
             return
         flows, names = event.related.get("flows", ()), event.related.get("links", ())
+        for link in filter(is_inferred, names):
+            self._inferred.resume(link, event.related.get("paths", ()))
         self._open[event.who] = _Open(
             event=event, links=tuple(map(self._links.id_of, names)), flows=flows, names=names,
             usual_bps=dict.fromkeys(flows, event.number("usual_mbps") * 1e6),
@@ -111,11 +120,13 @@ class ContentionDetector:
             case Delays():
                 if seen.node not in self._disrupted:
                     self._queues.add(seen)
+                    self._inferred.add(seen)
             case FlowBatch():
                 self._flows.take(seen, self._inventory.here_ns(seen.node, seen.at_ns, now_ns))
             case HopBatch():
                 changed = self._links.take(seen)
                 self._queues.forget(changed.elsewhere)
+                self._inferred.forget(changed.elsewhere)
                 self._flows.relink(changed.paths, changed.elsewhere, now_ns)
             case NodePaths():
                 self._flows.reroute(seen.node, now_ns)
@@ -123,8 +134,10 @@ class ContentionDetector:
                 self._count(seen)
             case ClockState():
                 self._take_clock(seen)
-            case Node() if not seen.nics:
-                self._forget(seen.name)
+            case Node():
+                self._links.refresh()
+                if not seen.nics:
+                    self._forget(seen.name)
         return []
 
     def tick(self, now_ns: int) -> list[Event]:
@@ -140,9 +153,13 @@ class ContentionDetector:
         self._flows.look(now_ns)
         self._loads.look(self._flows, len(self._links), now_ns)
         hot = HotPlaces(self._queues, self._links, self._settings.contention_queue_us * 1e3)
+        self._own.look(hot.least_ns)
         findings = self._find(hot, now_ns)
         reliefs = [self._clear(trouble, now_ns) for trouble in self._over(hot, now_ns)]
-        return [*reliefs, *self._begun(findings, now_ns)]
+        begun = self._begun(findings, now_ns)
+        held = {name for trouble in self._open.values() for name in trouble.names}
+        self._flows.relink(self._inferred.look(hot, held, now_ns), [], now_ns)
+        return [*reliefs, *begun]
 
     # -- what it learns -----------------------------------------------------------------------------------------------
 
@@ -173,6 +190,7 @@ class ContentionDetector:
         record = self._inventory.nodes.get(node)
         for nic in () if record is None else record.nics:
             self._queues.forget(table.at_nic(nic.name))
+            self._inferred.forget(table.at_nic(nic.name))
 
     def _forget(self, node: str) -> None:
         self._disrupted.discard(node)
@@ -190,11 +208,16 @@ class ContentionDetector:
         rows = np.flatnonzero(flows.is_limited & (flows.path >= 0))
         excess_ns, rtt_ns = self._excess_ns(rows), flows.rtt_ns[rows]
         # The receiver alone says how late probes are: the sender's packets must be as late.
-        waiting = rows[(excess_ns >= hot.least_ns) & ((rtt_ns >= _AGREED * excess_ns) | (rtt_ns == 0))]
+        is_late = (excess_ns >= hot.least_ns) & ((rtt_ns >= _AGREED * excess_ns) | (rtt_ns == 0))
+        is_own = self._own.hold(rows)
+        waiting = is_late | is_own
         places = {}
         slow: dict[tuple[int, ...], list[int]] = {}
-        for row in waiting.tolist():
-            place = hot.on(int(flows.path[row])) if self._is_sound(int(flows.path[row])) else None
+        for row, own in zip(rows[waiting].tolist(), is_own[waiting].tolist(), strict=True):
+            path = int(flows.path[row])
+            place = None
+            if self._is_sound(path):
+                place = self._own.place(int(flows.source[row])) if own else hot.on(path)
             if place is not None:
                 places[place.links] = place
                 slow.setdefault(place.links, []).append(row)
@@ -240,13 +263,22 @@ class ContentionDetector:
             id=f"{fault}/{finding.state}", kind=CONTENTION.name, who=finding.who, state=finding.state,
             at_ns=self._inventory.at_ns(node, now_ns), since_ns=since_at_ns, confidence=finding.confidence,
             evidence=finding.evidence, fault=fault,
-            related={"links": names[:_MOST_NAMES], "flows": finding.flows[:_MOST_NAMES]},
+            related={
+                "links": names[:_MOST_NAMES],
+                "flows": finding.flows[:_MOST_NAMES],
+                "jobs": self._jobs(finding, now_ns)[:_MOST_NAMES],
+                **{name: paths[:_MOST_NAMES] for name, paths in finding.related.items()},
+            },
         )  # fmt: skip
         self._open[finding.who] = _Open(
             event=event, links=finding.links, flows=finding.flows, usual_bps=self._judge.usual_bps(finding),
             capacity_bps=finding.capacity_bps, short_ns=now_ns, names=names,
         )  # fmt: skip
         return event
+
+    def _jobs(self, finding: Finding, now_ns: int) -> tuple[str, ...]:
+        found = jobs_of((*self._flows.talking(now_ns), *finding.flows), self._inventory.jobs)
+        return tuple(sorted({found[flow] for flow in finding.flows}))
 
     def _over(self, hot: HotPlaces, now_ns: int) -> list[_Open]:
         """Takes out the troubles that are over."""
@@ -271,7 +303,8 @@ class ContentionDetector:
         if not self._judge.is_still(place, state, usual_bps, capacity_bps, _ENOUGH):
             return False
         # An earlier run's trouble may be all that this one has seen of the delays, so they tell it nothing.
-        return bool(trouble.grace_ns) or not place.queue_ns < _DRAINED * hot.threshold_ns(trouble.links[0])
+        is_drained = place.queue_ns < _DRAINED * hot.threshold_ns(trouble.links[0])
+        return bool(trouble.grace_ns) or not (is_drained and self._own.is_drained(trouble.links[0]))
 
     def _is_still_unread(self, row: int) -> bool:
         flows = self._flows

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foliot.columns import widen
+from foliot.jobs import TALKS_NS
+from foliot.link_map import link_out
 from foliot.report_rows import ReportRows
 from foliot_detector.core.detectors.contention.link_index import MOST_LINKS, NONE
-from foliot_schemas.names import node_of, parse_path
+from foliot_schemas.names import Flow, node_of, parse_flow, parse_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +54,8 @@ class FlowTable:
         """Its links, from the source on."""
         self.source = np.full(_ROOM, NONE, np.int32)
         """The link out of the NIC that its path begins at."""
+        self.back, self.end = np.full(_ROOM, -1, np.intp), np.full(_ROOM, NONE, np.int32)
+        """The path that its acknowledgements take, and the link by which they leave their NIC; -1: nobody knows."""
         self.rate = np.zeros(_ROOM)
         self._before = np.zeros(_ROOM)
         """The rate of the interval before, if the network limited it then; else 0."""
@@ -65,6 +69,8 @@ class FlowTable:
         """The same with the time for which it waited for its own buffer."""
         self.rtt_ns = np.zeros(_ROOM, np.int64)
         """Its round-trip time, as its sender measures it; 0: it does not."""
+        self.has_lost = np.zeros(_ROOM, np.bool_)
+        """Whether its sender sent anything again."""
         self._told_ns = np.zeros(_ROOM, np.int64)
         self._settled_ns = np.zeros(_ROOM, np.int64)
         self.is_active = np.zeros(_ROOM, np.bool_)
@@ -83,10 +89,11 @@ class FlowTable:
         self._ids: dict[str, int] = {}
         self._rows: dict[str, list[int]] = {}
         """By node, the flows that it sends."""
+        self._received: dict[str, list[int]] = {}
+        """By node, the flows that it receives."""
         self._reported = ReportRows()
-        self._turn_ns = self._again_ns = 0
-        self.heard_ns = 0
-        """When anybody last told of a flow."""
+        self._turn_ns = self._again_ns = self.heard_ns = 0
+        """`heard_ns` is when anybody last told of a flow."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -108,7 +115,7 @@ class FlowTable:
         steady = np.where(lately, np.minimum(rate, self._before[ids]), 0.0)
         self.best[ids, 0] = np.maximum(self.best[ids, 0], steady)
         self._before[ids] = np.where(limited, rate, 0.0)
-        self.rate[ids], self.rtt_ns[ids] = rate, rows["rtt_ns"]
+        self.rate[ids], self.rtt_ns[ids], self.has_lost[ids] = rate, rows["rtt_ns"], rows["retransmitted"] > 0
         self._told_ns[ids] = here_ns
         node = self._node_ids[batch.node]
         self._node_told_ns[node] = max(int(self._node_told_ns[node]), here_ns)
@@ -141,6 +148,8 @@ class FlowTable:
             self._place(row)
             if self.path[row] != before and before >= 0:
                 self._settled_ns[row] = now_ns + _SETTLE_NS
+        for row in self._received.get(node, ()):
+            self._place_back(row)
 
     def relink(self, paths: list[int], elsewhere: list[int], now_ns: int) -> None:
         """Takes the links of paths of which something new is known; `elsewhere` are those that took others before."""
@@ -154,6 +163,11 @@ class FlowTable:
         for row in self._rows.get(node, ()):
             self.rate[row], self.best[row], self.path[row] = 0.0, 0.0, -1
             self._told_ns[row] = 0
+
+    def talking(self, now_ns: int) -> list[str]:
+        """The flows of nodes that talk to each other, by `foliot.jobs`."""
+        lately = (self._told_ns > 0) & (now_ns - self._told_ns <= TALKS_NS)
+        return [self.names[row] for row in np.flatnonzero(lately).tolist()]
 
     def row_of(self, flow: str) -> int:
         """A flow's row; -1: nobody told of it."""
@@ -170,8 +184,11 @@ class FlowTable:
             if row == len(self.path):
                 widen(self, 2 * row)
                 self.path[row:], self.links[row:], self.source[row:] = -1, NONE, NONE
-            node = node_of(flow.partition(">")[0])
+                self.back[row:], self.end[row:] = -1, NONE
+            source, destination = parse_flow(flow)
+            node = node_of(source)
             self._rows.setdefault(node, []).append(row)
+            self._received.setdefault(node_of(destination), []).append(row)
             self._node[row] = number = self._node_ids.setdefault(node, len(self._nodes))
             if number == len(self._nodes):
                 self._nodes.append(node)
@@ -183,10 +200,12 @@ class FlowTable:
         if now_ns < self._again_ns:
             return
         self._again_ns = now_ns + _AGAIN_NS
-        for row in np.flatnonzero((self.path < 0) & (now_ns - self._told_ns <= _AGAIN_NS)).tolist():
+        lately = (self._told_ns > 0) & (now_ns - self._told_ns <= _AGAIN_NS)
+        for row in np.flatnonzero(lately & ((self.path < 0) | (self.back < 0))).tolist():
             self._place(row)
 
     def _place(self, row: int) -> None:
+        self._place_back(row)
         name = self._inventory.ways.path_of(self.names[row])
         self.links[row], self.source[row], self.path[row] = NONE, NONE, -1
         if not name:
@@ -196,3 +215,12 @@ class FlowTable:
         self.path[row] = place
         self.links[row, : len(links)] = links
         self.source[row] = links[0] if links else NONE
+
+    def _place_back(self, row: int) -> None:
+        source, destination = parse_flow(self.names[row])
+        name = self._inventory.ways.path_of(str(Flow(destination, source)))
+        self.back[row], self.end[row] = -1, NONE
+        if name:
+            path = parse_path(name)
+            self.back[row] = self._inventory.paths.id_of(path)
+            self.end[row] = self._index.id_of(link_out(path.source))

@@ -10,6 +10,8 @@ from foliot.link_map import is_between_routers
 from foliot_detector.core.detectors.contention.link_index import NONE
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from foliot_detector.core.detectors.contention.link_index import LinkIndex
     from foliot_detector.core.detectors.contention.path_queues import PathQueues
 
@@ -17,7 +19,8 @@ _ODD_SHARE = 0.15
 """A link's queue delays all paths that cross it, but for one whose few probes found a gap. So the queue is what all
 but this share of them show at least. Two links share fewer paths than the rest where there is any choice of ways."""
 _HEARD_SHARE = 0.5
-"""Share of a link's paths that must be heard; else too little is known of it."""
+"""Share of a link's paths that must be heard; else too little is known of it. Those that cross the same links between
+the same NICs count as one, as the probe may let one stand for the others."""
 _NEAR = 0.7
 """Queues that differ by less than this factor may be one: of those links, the one with the most paths explains the
 delays of all. The paths over the others are among its own."""
@@ -60,6 +63,18 @@ class HotPlaces:
         queue_ns, threshold_ns = self._look(link)
         return queue_ns < max(threshold_ns, (1 - _NEAR) * beside_ns)
 
+    def excess_ns(self, path_id: int) -> float:
+        """How late a path is; NaN: it was not heard."""
+        return float(self._queues.excess_ns(np.array([path_id], np.intp))[0])
+
+    def is_late(self, path_id: int) -> bool:
+        """Whether a path is so late that a queue stands on it."""
+        return self.excess_ns(path_id) >= self._threshold_ns(np.array([path_id], np.intp))
+
+    def is_on_time(self, path_id: int, beside_ns: float) -> bool:
+        """Whether a path was heard, and has no queue that counts beside another one."""
+        return self.excess_ns(path_id) < max(self._threshold_ns(np.array([path_id], np.intp)), (1 - _NEAR) * beside_ns)
+
     def on(self, path_id: int) -> Place | None:
         """The place of the longest queue on a path; None: there is none, or it is not known where."""
         links = self._links.of(path_id)
@@ -87,10 +102,13 @@ class HotPlaces:
         if found is None:
             paths = self._links.crossing(link)
             excess = self._queues.excess_ns(paths)
-            heard = np.sort(excess[~np.isnan(excess)])
+            is_heard = ~np.isnan(excess)
             queue_ns = float("nan")
-            if len(heard) and len(heard) >= _HEARD_SHARE * len(paths):
+            if self._links.count_routes(paths[is_heard]) >= max(_HEARD_SHARE * self._links.count_routes(paths), 1):
+                heard = np.sort(excess[is_heard])
                 queue_ns = float(heard[int(_ODD_SHARE * len(heard))])
-            threshold_ns = max(self.least_ns, _BOUNDS * self._queues.bound_ns(paths))
-            found = self._found[link] = queue_ns, threshold_ns
+            found = self._found[link] = queue_ns, self._threshold_ns(paths)
         return found
+
+    def _threshold_ns(self, paths: NDArray[np.intp]) -> float:
+        return max(self.least_ns, _BOUNDS * self._queues.bound_ns(paths))

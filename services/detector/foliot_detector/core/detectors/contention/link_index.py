@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot.link_map import UNNAMED, LinkMap
+from foliot.columns import grown
+from foliot.link_map import UNNAMED, LinkMap, is_between_routers, is_inferred, link_in, link_out
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from foliot_detector.core.state.inventory import Inventory
@@ -20,6 +23,7 @@ MOST_LINKS = 18
 NONE = -1
 _STRANGE = -1
 """The place of a path between NICs that the inventory does not know."""
+_NOWHERE = np.zeros(0, np.intp)
 
 
 class Changed(NamedTuple):
@@ -31,7 +35,11 @@ class Changed(NamedTuple):
 
 
 class LinkIndex:
-    """What `LinkMap` has, turned round: the paths of each link."""
+    """What `LinkMap` has, turned round: the paths of each link.
+
+    A path is silent while no router of it has answered. Of such a path the NICs' links are known, and between them what
+    was inferred.
+    """
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -39,14 +47,27 @@ class LinkIndex:
         self.names: list[str] = []
         self._ids: dict[str, int] = {}
         self._paths: list[array[int]] = []
-        self._found: dict[int, NDArray[np.intp]] = {}
+        self._found: dict[int, tuple[int, NDArray[np.intp]]] = {}
+        """By link, its paths, and how many paths there were when they were found."""
         self._links: dict[int, tuple[int, ...]] = {}
-        """By path, its links from the source on; `NONE` for one without a name."""
+        """By path that is not silent, its links from the source on; `NONE` for one without a name."""
+        self._routes = np.zeros(0, np.int64)
+        """By path that is not silent, a number that those between the same NICs have in common that cross the same
+        links."""
+        self._is_told = np.zeros(0, np.bool_)
+        """By path, whether it is not silent."""
+        self._inferred: dict[int, int] = {}
+        """By silent path, the link that was inferred."""
         self._unplaced: dict[str, None] = {}
         """Paths of which a node told before the inventory knew their NICs."""
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def is_all_told(self) -> bool:
+        """Whether no path is silent."""
+        return len(self._links) == len(self._inventory.paths)
 
     def take(self, batch: HopBatch) -> Changed:
         """Takes what a node tells of its paths."""
@@ -65,6 +86,10 @@ class LinkIndex:
                     found.elsewhere.append(path_id)
         return found
 
+    def refresh(self) -> None:
+        """Takes it that NICs have come or gone."""
+        self._found.clear()
+
     def forget(self, node: str) -> None:
         """Forgets the paths that begin at a node, which has left."""
         table = self._inventory.paths
@@ -81,15 +106,82 @@ class LinkIndex:
         return number
 
     def of(self, path_id: int) -> tuple[int, ...]:
-        """The links of a path; none: they are not known."""
-        return self._links.get(path_id, ())
+        """The links of a path; none: it is no path."""
+        told = self._links.get(path_id)
+        if told is not None or path_id < 0:
+            return told or ()
+        table = self._inventory.paths
+        source, destination = (table.nics[nic] for nic in table.ends[path_id].tolist())
+        between = self._inferred.get(path_id, NONE)
+        return self.id_of(link_out(source)), between, self.id_of(link_in(destination))
+
+    def is_silent(self, path_id: int) -> bool:
+        """Whether no router of a path has answered."""
+        return path_id not in self._links
+
+    def inferred_of(self, path_id: int) -> str:
+        """The link that was inferred of a silent path; empty: none was."""
+        link = self._inferred.get(path_id, NONE)
+        return "" if link == NONE else self.names[link]
+
+    def is_inferred(self, link: int) -> bool:
+        """Whether delays alone tell of a link."""
+        return is_inferred(self.names[link])
+
+    def count_routes(self, paths: NDArray[np.intp]) -> int:
+        """How many of these paths differ in their ends or links, as each silent one does.
+
+        Of those that do not, a probe may send on one alone.
+        """
+        self._grow()
+        return len(np.unique(np.where(self._is_told[paths], self._routes[paths], paths)))
 
     def crossing(self, link: int) -> NDArray[np.intp]:
         """The paths that cross a link, sorted."""
-        found = self._found.get(link)
-        if found is None:
-            found = self._found[link] = np.sort(np.array(self._paths[link], np.intp))
+        paths = len(self._inventory.paths)
+        count, found = self._found.get(link, (-1, _NOWHERE))
+        if count != paths:
+            told = np.array(self._paths[link], np.intp)
+            found = np.sort(np.concatenate([told, self._silent_at(self.names[link])]))
+            self._found[link] = paths, found
         return found
+
+    def infer(self, name: str, path_ids: Collection[int]) -> list[int]:
+        """Has these silent paths cross an inferred link, and no others. Returns the paths of which that is new."""
+        link = self.id_of(name)
+        wanted = {path_id for path_id in path_ids if self.is_silent(path_id)}
+        before = {path_id for path_id in self._paths[link] if path_id not in wanted}
+        added = [path_id for path_id in sorted(wanted) if self._inferred.get(path_id) != link]
+        for path_id in (*before, *added):
+            self._uninfer(path_id)
+        for path_id in added:
+            self._inferred[path_id] = link
+            self._paths[link].append(path_id)
+        self._found.pop(link, None)
+        return [*before, *added]
+
+    def _silent_at(self, link: str) -> NDArray[np.intp]:
+        """The silent paths at a NIC, by its link, of those between NICs of the inventory."""
+        if is_between_routers(link):
+            return _NOWHERE
+        table, nics = self._inventory.paths, self._inventory.nics
+        nic, _, side = link.rpartition("/")
+        paths = table.beginning_at(nic) if side == "out" else table.ending_at(nic)
+        self._grow()
+        paths = paths[~self._is_told[paths]]
+        ends = table.ends[paths]
+        present = [end for end in np.unique(ends).tolist() if table.nics[end] in nics]
+        return paths[np.isin(ends, present).all(axis=1)]
+
+    def _grow(self) -> None:
+        room = self._inventory.paths.room
+        self._is_told, self._routes = grown(self._is_told, room), grown(self._routes, room)
+
+    def _uninfer(self, path_id: int) -> None:
+        link = self._inferred.pop(path_id, NONE)
+        if link != NONE:
+            self._paths[link].remove(path_id)
+            self._found.pop(link, None)
 
     def _set(self, path_id: int, names: tuple[str, ...]) -> bool:
         """Gives a path its links. Returns whether it had others before."""
@@ -99,8 +191,14 @@ class LinkIndex:
                 self._paths[link].remove(path_id)
                 self._found.pop(link, None)
         links = tuple(NONE if name == UNNAMED else self.id_of(name) for name in names)
+        self._grow()
+        self._is_told[path_id] = bool(links)
         if links:
+            self._uninfer(path_id)
             self._links[path_id] = links
+        ends = self._inventory.paths.ends[path_id].tolist()
+        # One of which a link is not known is like no other.
+        self._routes[path_id] = hash((*ends, *links)) if NONE not in links else path_id
         for link in links:
             if link != NONE:
                 self._paths[link].append(path_id)

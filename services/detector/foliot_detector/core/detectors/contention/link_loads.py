@@ -19,6 +19,8 @@ _ROUNDS = 6
 """A link carried what it did for so many rounds, of a quarter of a second, without a break. Senders tell of the same
 time up to half a second apart."""
 _MEMORY_NS = 600 * _S
+FELL = 0.7
+"""A place whose flows together get less than this share of what it carried at best carries less than it did."""
 _MORE = 1.15
 """A full link that seems to carry more than this times its best does not: what is told of its flows is wrong."""
 _DISPUTED_NS = 10 * _S
@@ -65,6 +67,16 @@ class LinkLoads:
     def bests(self, links: NDArray[np.int32]) -> NDArray[np.float64]:
         """As `best`, of many."""
         return np.where(links >= 0, self._best[links].max(axis=1), 0.0)
+
+    def forget(self, link: int) -> None:
+        """Forgets a link; one that is not known yet, too."""
+        if link < len(self._best):
+            self._best[link], self._is_full[link], self._rounds[:, link] = 0.0, False, 0.0
+
+    def all_bests(self) -> NDArray[np.float64]:
+        """As `best`, of all links."""
+        best: NDArray[np.float64] = self._best.max(axis=1)
+        return best
 
     def fill(self, link: int, now_ns: int) -> bool:
         """Takes it that a link's queue stands. Returns whether what it carries can be true."""

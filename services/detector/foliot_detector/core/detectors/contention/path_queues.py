@@ -64,8 +64,9 @@ class PathQueues:
         if seen.bound_ns < 0 or not is_learning:
             return
         rows = seen.rows
-        heard = (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
-        ids, least = seen.ids[heard], rows["least_ns"][heard]
+        # Of a probe that was just heard, the delay may not be known yet.
+        timed = (rows["witness"] == Witness.DESTINATION) & ((rows["least_ns"] != 0) | (rows["p99_ns"] != 0))
+        ids, least = seen.ids[timed], rows["least_ns"][timed]
         self._make_room()
         known = self._bounds[self._table.source_node[ids]] >= 0
         if not known.all():
@@ -104,9 +105,26 @@ class PathQueues:
         self._make_room()
         self._make_room_for_windows()
         count = self._count[ids].sum(axis=1)
-        base = self._least[ids].min(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(count > 0, self._sum[ids].sum(axis=1) / count - base, np.nan)
+            return np.where(count > 0, self._sum[ids].sum(axis=1) / count - self.bases_ns(ids), np.nan)
+
+    def bases_ns(self, ids: NDArray[np.intp]) -> NDArray[np.int64]:
+        """The usual delays; beyond all times: none was heard."""
+        self._make_room()
+        found: NDArray[np.int64] = self._least[ids].min(axis=1)
+        return found
+
+    def longest_ns(self, ids: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The delay itself, mean of the reports' least in that quarter of the last second in which it was longest.
+
+        NaN: none was heard, or there is no such path (an id below 0). It is off by the clocks.
+        """
+        self._make_room()
+        self._make_room_for_windows()
+        count = np.where((ids >= 0)[:, None], self._count[ids], 0)
+        means = np.where(count > 0, self._sum[ids] / np.maximum(count, 1), -np.inf)
+        longest = means.max(axis=1)
+        return np.where(count.any(axis=1), longest, np.nan)
 
     def calm_ns(self) -> float:
         """What most paths without a queue show now; 0: nothing was heard."""

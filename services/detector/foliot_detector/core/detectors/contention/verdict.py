@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from foliot.link_map import is_between_routers, link_in, link_out
 from foliot_detector.core.detectors.contention.alternatives import Alternatives
 from foliot_detector.core.detectors.contention.flow_shares import BETTER, FlowShares, flow_shares
 from foliot_detector.core.detectors.contention.flow_table import ALIVE_NS
+from foliot_detector.core.detectors.contention.link_loads import FELL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
 
-_FELL = 0.7
-"""A place whose flows together get less than this share of what it carried at best carries less than it did."""
 _WIDER = 1.2
 """A NIC that carried more than this times what arrives at it now is not what holds that up."""
 _GUESSED = 0.8
@@ -45,6 +45,8 @@ class Finding(NamedTuple):
     capacity_bps: float
     confidence: float
     evidence: Evidence
+    related: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Of an inferred link, the `paths` that share it, and those of these flows that are `free` of it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -77,6 +79,8 @@ class Judge:
         self._share = share
         self.sent_bps: dict[str, float] = {}
         """By NIC, what its port counted lately as sent."""
+        self.correlations: Mapping[str, float] = {}
+        """By inferred link, how alike the delays of its paths are."""
         self.received_bps: dict[str, float] = {}
 
     def judge(self, place: Place, slow: NDArray[np.intp], hot: HotPlaces, now_ns: int) -> Finding | None:
@@ -89,15 +93,18 @@ class Judge:
         if unknown.any() or not len(members) or not self._loads.fill(link, now_ns):
             return None
         load = _Load(float(self._loads.carried[link]), self._loads.best(link))
-        if load.carried_bps < _FELL * load.best_bps:
-            return self._reduced(place, members, load) if self._is_all_told(place, now_ns) else None
+        if load.carried_bps < FELL * load.best_bps:
+            is_sure = self._is_all_told(place, now_ns) and not self._links.is_inferred(link)
+            return self._reduced(place, members, load) if is_sure else None
         named = self._name(place, members, load.carried_bps, hot) if len(members) > 1 else None
         if named is None:
             return None
-        shares = flow_shares(flows, self._loads, members[np.isin(members, slow)], members, load.carried_bps)
-        if len(shares.rows) and shares.share.min() < self._share:
-            return self._finding(named, place, members, shares, load)
-        return None
+        who, state, helped = named
+        shares = flow_shares(flows, self._loads, helped[np.isin(helped, slow)], members, load.carried_bps)
+        if not len(shares.rows) or shares.share.min() >= self._share:
+            return None
+        finding = self._finding((who, state), place, members, shares, load)
+        return self._inferred(finding, place, members, hot) if self._links.is_inferred(link) else finding
 
     def is_still(
         self, place: Place, state: str, usual_bps: Mapping[str, float], capacity_bps: float, least: float
@@ -148,20 +155,21 @@ class Judge:
 
     def _name(
         self, place: Place, members: NDArray[np.intp], carried_bps: float, hot: HotPlaces
-    ) -> tuple[str, str] | None:
-        """Who is the place, and what is done there; None: nothing that moving or waiting would mend."""
+    ) -> tuple[str, str, NDArray[np.intp]] | None:
+        """Who is the place, what is done there, and to which flows; None: nothing that moving or waiting would mend."""
         names = [self._links.names[link] for link in place.links]
         sources, destinations = self._ends(members)
         if len(sources) < 2:
             sender = next(iter(sources))
-            return (sender, "own-nic") if link_out(sender) in names else None
+            # What never had more may be one job's own doing, and TCP shares unevenly.
+            had_more = members[self._flows.best[members].max(axis=1) > BETTER * self._flows.rate[members]]
+            return (sender, "own-nic", had_more) if link_out(sender) in names else None
         receiver = min(destinations)
         if len(destinations) == 1 and (link_in(receiver) in names or self._is_narrow(receiver, carried_bps)):
-            return receiver, "incast"
+            return receiver, "incast", members
         between = sorted(filter(is_between_routers, names))
-        if between and self._alternatives.has_room(place, members, carried_bps, hot):
-            return between[0], "fabric-contention"
-        return None
+        helped = self._alternatives.helped(place, members, carried_bps, hot) if between else members[:0]
+        return (between[0], "fabric-contention", helped) if len(helped) else None
 
     def _ends(self, members: NDArray[np.intp]) -> tuple[set[str], set[str]]:
         """The NICs at which the paths of these flows begin, and those at which they end."""
@@ -190,7 +198,7 @@ class Judge:
         ):
             if link in names:
                 who = nic
-                if counted.get(nic, 0.0) > _FELL * load.best_bps:
+                if counted.get(nic, 0.0) > FELL * load.best_bps:
                     return None  # its port carries what it did: others have the rest
         share = load.carried_bps / load.best_bps
         if not who or share >= self._share:
@@ -224,6 +232,16 @@ class Judge:
                 "capacity_mbps": round(capacity_bps / 1e6, 3),
             },
         )  # fmt: skip
+
+    def _inferred(self, finding: Finding, place: Place, members: NDArray[np.intp], hot: HotPlaces) -> Finding:
+        """What is known of an inferred link besides: nobody can look it up in the map."""
+        names = self._inventory.paths.names
+        paths = self._links.crossing(place.links[0]).tolist()
+        free = self._alternatives.on_time(place, members, hot)
+        evidence = finding.evidence | {"correlation": round(self.correlations.get(finding.who, 0.0), 3)}
+        return finding._replace(evidence=evidence, related={
+            "paths": tuple(sorted(names[path_id] for path_id in paths)), "free": tuple(names[each] for each in free),
+        })  # fmt: skip
 
     def _unread(self, row: int, usual_bps: float) -> Finding:
         flows = self._flows

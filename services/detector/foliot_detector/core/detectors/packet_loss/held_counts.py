@@ -55,8 +55,8 @@ class Counts(NamedTuple):
 class HeldCounts:
     """Counts in the order in which they were told.
 
-    A late node may be the one that saw the queue. So counts are released when all nodes that hear the same source NICs
-    have spoken of a later time, or after `_LONGEST_NS`.
+    A late node may be the one that saw the queue. So counts are released when the source and all nodes that hear the
+    same source NICs have spoken of a later time, or after `_LONGEST_NS`.
     """
 
     def __init__(self, inventory: Inventory, queues: FullQueues) -> None:
@@ -90,7 +90,8 @@ class HeldCounts:
             yield counts.where(~left_out)
 
     def _witnesses(self, ids: NDArray[np.intp]) -> list[str]:
-        """The nodes that hear the NICs at which these paths begin."""
+        """The nodes with the NICs at which these paths begin, and those that hear these NICs."""
         table = self._inventory.paths
         heard = [table.leaving(table.nics[nic]) for nic in np.unique(table.ends[ids, 0]).tolist()]
-        return [table.nodes[node] for node in np.unique(table.destination_node[np.concatenate(heard)]).tolist()]
+        nodes = np.union1d(table.source_node[ids], table.destination_node[np.concatenate(heard)])
+        return [table.nodes[node] for node in nodes.tolist()]

@@ -122,6 +122,8 @@ class PathLossDetector:
             return []
         self._make_room()
         witness = seen.rows["witness"]
+        unsent = (witness == Witness.SOURCE) & (seen.rows["unsent"] > 0)
+        self._queues.note_unsent(seen.ids[unsent], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
         fell = seen.ids[witness >= Witness.FELL_SILENT]
         self._windows["tainted"][fell], self._windows["spoilt"][fell] = True, self._windows["arrived"][fell]
         # A lost probe is missed when the next one comes, so it may have been lost before the report's interval.

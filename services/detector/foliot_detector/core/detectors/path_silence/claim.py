@@ -168,8 +168,9 @@ class Judge:
         if not claim.witness and news == claim.news:
             return False  # nobody has said anything that the last search did not find
         claim.news, claim.witness = news, ""
-        claim.transit_ns = self._transit(claim, now_ns)
-        claim.missing = _CHANCE if self._may_be_full(claim, now_ns) else 1
+        is_full = self._may_be_full(claim, now_ns)
+        claim.missing = _CHANCE if is_full else 1
+        claim.transit_ns = self._transit(claim, now_ns, is_full=is_full)
         sign = self._prove(claim, after_ns, back_ns)
         if sign is None:
             return False
@@ -187,14 +188,17 @@ class Judge:
         """Whether the receiver has heard nobody at all since, on any NIC."""
         return self._inventory.hearing_ns.get(claim.receiver, 0) <= claim.since_here_ns + claim.owed_ns
 
-    def _transit(self, claim: Claim, now_ns: int) -> int:
+    def _transit(self, claim: Claim, now_ns: int, *, is_full: bool) -> int:
         """How long a probe of the path may be on its way.
 
-        Where probes of either host took long lately, this one may as well.
+        Where probes of either host took long lately, this one may as well. Behind a full queue, it also waits for as
+        long as a host comes late to everything else: one whose processors are taken forwards nothing.
         """
-        peaks = [self._inventory.delay_ns.get(node) for node in (claim.sender, claim.receiver)]
-        longest_ns = max((peak.at(now_ns) for peak in peaks if peak is not None), default=0)
-        return max(_TRANSIT_NS, min(_DELAYS * longest_ns, _LONGEST_TRANSIT_NS))
+        longest_ns, late_ns = (
+            max((peaks[node].at(now_ns) for node in (claim.sender, claim.receiver) if node in peaks), default=0)
+            for peaks in (self._inventory.delay_ns, self._inventory.late_ns)
+        )
+        return max(_TRANSIT_NS, min(_DELAYS * longest_ns + late_ns * is_full, _LONGEST_TRANSIT_NS))
 
     def _may_be_full(self, claim: Claim, now_ns: int) -> bool:
         """Whether a queue that the path's probes wait in was full lately."""
@@ -280,7 +284,7 @@ class Judge:
 
 
 def _lateness(claim: Claim, inventory: Inventory, now_ns: int) -> Evidence:
-    """How late both ends were, and how busy their hosts. No verdict rests on it."""
+    """How late both ends were, and how busy their hosts. Only behind a full queue, a verdict waits for it."""
     told: Evidence = {}
     for end, node in (("sender", claim.sender), ("receiver", claim.receiver)):
         peak, load = inventory.late_ns.get(node), inventory.load.get(node)
