@@ -19,12 +19,28 @@ from foliot.settings import SettingsError, load
 from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
+from foliot_remediator.shell.candidacy import Candidacy
 from foliot_remediator.shell.fleet_clock import FleetClock
-from foliot_schemas import DelayBatch, Node, NodeHomes, NodePaths
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, FLOW, HOMES, HOPS, INVENTORY, OUTCOME, PATHS, PORT
+from foliot_schemas import DelayBatch, Job, MoveAnswer, MoveOrder, Node, NodeHomes, NodePaths
+from foliot_schemas.event_kinds import CONTENTION
+from foliot_schemas.subjects import (
+    COMMAND,
+    DELAY,
+    EVENT,
+    FLOW,
+    HOMES,
+    HOPS,
+    INVENTORY,
+    JOBS,
+    MOVE,
+    MOVED,
+    OUTCOME,
+    PATHS,
+    PORT,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from foliot.bus.client import Bus
     from foliot.bus.lease import Count
@@ -44,20 +60,37 @@ _AGAIN = 512
 class Service:
     """Feeds a remediator from the bus and publishes what it decides.
 
+    Parameters:
+        shards: all shards of the fleet.
+
     Raises:
         SettingsError: a remedy of an extension cannot be.
     """
 
-    def __init__(self, bus: Bus, settings: RemediatorSettings, clock: FleetClock, shard: Shard = WHOLE) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        settings: RemediatorSettings,
+        clock: FleetClock,
+        shard: Shard = WHOLE,
+        shards: Sequence[Shard] = (),
+    ) -> None:
         self._bus = bus
         self._shard = shard
         self._settings = settings
         self._clock = clock
         try:
-            self._core = Remediator(settings, shard)
+            self._core = Remediator(settings, shard, shards)
         except ValueError as error:
             raise SettingsError(f"extensions.modules: {error}") from error
-        self._lease = Lease(bus, shard.role("remediator"), f"{socket.gethostname()}/{os.getpid()}/{settings.instance}")
+        role, holder = self._core.coordination.role, f"{socket.gethostname()}/{os.getpid()}/{settings.instance}"
+        self._lease = Lease(bus, role, holder)
+        self._candidacy = Candidacy(bus, f"{holder}/{role}")
+        self._coordinates = self._core.coordination.is_shared and settings.improve != "off"
+        """Whether it stands for the rails."""
+        self._knows_all = False
+        """Whether it knows the ways of all shards' traffic."""
+        self._to_tell: asyncio.Queue[MoveOrder | MoveAnswer] = asyncio.Queue()
         self._to_write: dict[Bucket, dict[str, NodePaths | NodeHomes]] = {PATHS: {}, HOMES: {}}
         """Values to write, by bucket and node. Those that failover needs are written first."""
         self._written = asyncio.Event()
@@ -81,10 +114,16 @@ class Service:
         await bus.watch(PATHS, self._on_paths, about=own)
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
-        if self._settings.improve != "off" and self._shard.is_whole:  # nobody else asks what traffic there is
-            await bus.subscribe(HOPS, self._on_message, about=nodes)
-            await bus.subscribe(FLOW, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
+        if self._core.hears_traffic:
+            await bus.subscribe(HOPS, self._on_message, about=self._is_coordinator if self._coordinates else None)
+            await bus.subscribe(FLOW, self._on_message, about=self._is_coordinator if self._coordinates else None)
+            await bus.watch(JOBS, self._on_job)
+        if self._coordinates:
+            await bus.subscribe(MOVE, self._on_order, self._core.coordination.role)
+            await bus.subscribe(MOVED, self._on_message, about=self._is_coordinator)
+            kind = CONTENTION.name  # a link between routers is no shard's own
+            await bus.subscribe_kept(EVENT, self._on_message, kind, "", durable=f"{durable}-{kind}", again=_AGAIN)
         # A process may end between an event and its commands, or between a report and the writing of the paths. So the
         # next one takes the last of both again.
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)
@@ -98,6 +137,24 @@ class Service:
             tasks.create_task(self._lease.run())
             tasks.create_task(self._tick())
             tasks.create_task(self._write())
+            if self._coordinates:
+                tasks.create_task(self._candidacy.run())
+                tasks.create_task(self._learn_all())
+                tasks.create_task(self._tell())
+
+    def _is_coordinator(self, _name: str) -> bool:
+        return bool(self._candidacy.terms)
+
+    async def _learn_all(self) -> None:
+        """Learns of other shards' nodes which way their traffic goes, once this process is elected."""
+        await self._candidacy.elected()
+        await self._bus.watch(HOMES, self._on_homes, about=self._is_other)
+        await self._bus.watch(PATHS, self._on_paths, about=self._is_other)
+        self._knows_all = True
+        log.info("coordinates", rails=len(self._candidacy.terms))
+
+    def _is_other(self, node: str) -> bool:
+        return not self._shard.owns(node)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -105,6 +162,8 @@ class Service:
         if node is None or not node.nics:
             self._clock.forget(key)
         self._observe(Node(name=key, nics=()) if node is None else node)
+        if self._core.whole is not None:
+            self._candidacy.stand_for(self._core.whole.inventory.fabric_rails())
 
     async def _on_paths(self, node: str, paths: NodePaths | None) -> None:
         if paths is not None:
@@ -114,8 +173,13 @@ class Service:
     async def _on_homes(self, node: str, homes: NodeHomes | None) -> None:
         """Takes a value. A deleted one had no choices in it, and was of the last lease."""
         async with self._taking_values:
-            revision = self._core.homes.revision(node)
+            whole = self._core.whole
+            known = self._core.homes if whole is None or self._shard.owns(node) else whole.homes
+            revision = known.revision(node)
             await self._take_value(NodeHomes(node=node, lease_revision=revision) if homes is None else homes, revision)
+
+    async def _on_job(self, key: str, job: Job | None) -> None:
+        self._observe(Job(name=key, nics=()) if job is None else job)
 
     async def _take_value(self, value: NodePaths | NodeHomes, revision: int) -> None:
         """Takes a value of a bucket, of which the last one that was told had this lease's revision."""
@@ -137,6 +201,12 @@ class Service:
             self._clock.learn(batch)
         self._observe(batch)
 
+    async def _on_order(self, order: MoveOrder, _subject: str) -> None:
+        refused = self._core.coordination.refused_orders
+        self._observe(order)
+        if self._core.coordination.refused_orders > refused:
+            log.warning("order_refused", rail=order.rail, term=order.term, orders_refused=refused + 1)
+
     async def _on_message(self, message: Seen, _subject: str) -> None:
         self._observe(message)
 
@@ -150,6 +220,8 @@ class Service:
 
     def _hold(self, now_ns: int) -> None:
         self._core.hold(self._lease.revision, now_ns, held_by_another=self._lease.held_by_another)
+        if self._coordinates:
+            self._core.coordinate(self._candidacy.terms if self._knows_all else {}, self._candidacy.led)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -162,6 +234,8 @@ class Service:
         for action in actions:
             if isinstance(action, Decision):
                 self._publish(action, now_ns)
+            elif isinstance(action, MoveOrder | MoveAnswer):
+                self._to_tell.put_nowait(action)
             else:
                 self._put(action)
 
@@ -190,6 +264,12 @@ class Service:
         for refusal in decision.refusals:
             log.warning("move_refused", who=refusal.who, guard=refusal.policy, cause=refusal.cause, **refusal.evidence)
 
+    async def _tell(self) -> None:
+        """Publishes orders and answers. Those that are lost are given again by who waits for them."""
+        while True:
+            message = await self._to_tell.get()
+            await self._bus.publish(MOVE if isinstance(message, MoveOrder) else MOVED, message, message.shard)
+
     async def _write(self) -> None:
         """Writes the newest values of each node, one after the other: a slow bus must not keep commands waiting."""
         while True:
@@ -217,6 +297,6 @@ class Service:
 async def main() -> None:
     """Runs the remediator until it is cancelled."""
     settings, clock = load(RemediatorSettings, "remediator"), FleetClock()
-    shard = load(ShardSettings, "shard").shard()
+    shards = load(ShardSettings, "shard")
     async with on_bus("remediator", clock) as bus:
-        await Service(bus, settings, clock, shard).run()
+        await Service(bus, settings, clock, shards.shard(), shards.all()).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+import msgspec
 import numpy as np
 from remediator_world import STEP, World
 
@@ -133,6 +134,19 @@ class ContentionWorld(World):
             id=f"{fault}/{state}", kind="contention", who=link, state=state, at_ns=self.now_ns,
             since_ns=self.now_ns, fault=fault, related={"links": (link,), "flows": tuple(flows)},
         )  # fmt: skip
+
+    def inferred(self, flows, free, number=1):
+        """The detector's event about these flows where routers are silent.
+
+        Parameters:
+            free: entropies of which it says that they are not late.
+        """
+        ways = {name: (name.partition(".")[0], self.way_of(name)) for name in flows}
+        paths = sorted(path_name(node, way) for node, way in ways.values())
+        link = f"inferred:{paths[0]}"
+        others = tuple(f"{path.partition('#')[0]}#{entropy}" for entropy in free for path in paths)
+        event = self.contention(link, flows, number=number)
+        return msgspec.structs.replace(event, related={**event.related, "paths": tuple(paths), "free": others})
 
     def contend(self, link=None, flows=None, state="fabric-contention", number=1):
         """The detector speaks, of the first spine and all flows if not told otherwise; returns the commands given."""

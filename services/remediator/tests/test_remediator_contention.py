@@ -13,8 +13,9 @@ from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.core.remedies.contention.rail_traffic import RailTraffic
 from foliot_remediator.core.state.inventory import Destination
 from foliot_remediator.core.state.routing_table import Cause
+from foliot_remediator.core.steering.rail_flows import Plan
 from foliot_remediator.settings import PlacementRule, RemediatorSettings
-from foliot_schemas import Placement
+from foliot_schemas import Job, Placement
 
 TWO = (flow(0, 4), flow(1, 5))
 CHOSEN = Cause("chosen", "")
@@ -171,7 +172,7 @@ def test_events_that_come_in_a_flood_hold_up_nobody(monkeypatch):
     """Not more than two plans a second are made, however many links are said to be contended."""
     world = world_of((flow(0, 4), flow(1, 5)), improve="act")
     planned = []
-    monkeypatch.setattr(RailTraffic, "plan", lambda self, _rng, _most: (planned.append(self), ([], 0))[1])
+    monkeypatch.setattr(RailTraffic, "plan", lambda self, _rng, _most: (planned.append(self), Plan())[1])
     for number in range(50):
         link = to_spine(0, 0)
         world.see(msgspec.structs.replace(world.contention(link, TWO, number=number), who=f"link{number}"))
@@ -276,6 +277,134 @@ def test_a_way_that_nobody_hears_is_not_taken():
         world.path_event(f"node{source}.rail0>node{sink}.rail0#2", "lossy")
     world.run(3.0)
     assert {*moves(world.contend()).values()} == {3}
+
+
+# -- priorities -------------------------------------------------------------------------------------------------------
+
+
+def two_ways(*homes, **settings):
+    """Flows of nodes with two ways that are heard, each beginning on one of them; all had a link alone before."""
+    world = world_of((), **settings)
+    flows = [flow(node, node + 4) for node in range(len(homes))]
+    for node, entropy in enumerate(homes):
+        world.silent |= {f"node{node}.rail0>node{node + 4}.rail0#{spine}" for spine in (2, 3)}
+        way = Placement(peer=f"node{node + 4}", rail="rail0", via="rail0", entropy=entropy)
+        world.core.assign_home(Destination(f"node{node}", way.peer, "rail0"), way, CHOSEN)
+    for name in flows:
+        world.flows = {name: LINE}
+        world.run(2.0)
+    world.flows = dict.fromkeys(flows, LINE)
+    world.run(2.0)
+    world.decisions.clear()
+    return world
+
+
+def register(world, node, priority, name=""):
+    """The job of a node and its peer is registered."""
+    nics = (f"node{node}.rail0", f"node{node + 4}.rail0")
+    world.see(Job(name=name or f"job{node}", nics=nics, priority=priority, since_ns=1))
+
+
+@pytest.mark.parametrize("high", range(3))
+def test_of_three_flows_with_two_ways_the_one_that_matters_most_is_alone(high):
+    """It keeps its rate, and the other two share a link, as there is no other; nobody gets less than before."""
+    world = two_ways(0, 0, 0)
+    register(world, high, 5)
+    (command,) = world.contend()
+    assert megabits(world) == [100 if node == high else 50 for node in range(3)]
+    assert command.evidence == {}
+    assert world.run(20.0) == []
+    assert world.guards() == ["no-alternative"]
+
+
+@pytest.mark.parametrize(("priority", "others"), [(5, None), (5, 4), (0, -1)])
+def test_a_flow_that_matters_less_yields(priority, others):
+    """It goes where another one loses by it; the command says who loses, and for whom. Nobody takes it back."""
+    world = two_ways(0, 0, 1)
+    register(world, 0, priority)
+    for node in (1, 2) if others is not None else ():
+        register(world, node, others)
+    assert megabits(world) == [50, 50, 100]
+    (command,) = world.contend(flows=TWO)
+    assert moves([command]) == {("node1", "node5"): 1}
+    assert megabits(world) == [100, 50, 50]
+    assert command.evidence == {
+        "gaining": flow(0, 4), "gaining_priority": priority, "gaining_mbps": 50.0, "gaining_predicted_mbps": 100.0,
+        "losing": flow(2, 6), "losing_priority": others or 0, "losing_mbps": 100.0, "losing_predicted_mbps": 50.0,
+        "losing_flows": 1, "lost_mbps": 50.0,
+    }  # fmt: skip
+    assert world.run(20.0) == []
+    assert world.refusals == []
+
+
+@pytest.mark.parametrize("priorities", [{}, {0: 5, 1: 5, 2: 5}, {2: 5}, {0: -1}, {0: 5, 1: 5}])
+def test_nobody_yields_to_one_that_matters_no_more(priorities):
+    """As all matter alike, or the one that has a way for itself matters most, or one more would not help."""
+    world = two_ways(0, 0, 1)
+    for node, priority in priorities.items():
+        register(world, node, priority)
+    assert world.contend(flows=TWO) == world.run(5.0) == []
+    assert world.guards() == ["no-alternative"]
+
+
+@pytest.mark.parametrize("silent_s", [0, 61])
+def test_a_job_that_is_over_has_no_priority(silent_s):
+    """Whoever registered it took it out, or does not tell of it any more."""
+    world = two_ways(0, 0, 1)
+    register(world, 0, 5)
+    if silent_s:
+        world.run(silent_s)
+    else:
+        world.see(Job(name="job0", nics=()))
+    assert world.contend(flows=TWO) == []
+    assert world.guards() == ["no-alternative"]
+
+
+def test_a_job_that_begins_is_a_reason_to_look_again():
+    """Nothing could be done before, and so the next look would have been a minute later; a renewal is none."""
+    world = two_ways(0, 0, 1)
+    assert world.contend(flows=TWO) == world.run(60.0) == []
+    register(world, 0, 5)
+    assert moves(world.run(1.0)) == {("node1", "node5"): 1}
+    assert world.run(4.0) == []
+    looks = world.core.remedies["contention"]._incidents[to_spine(0, 0)].looks
+    register(world, 0, 5)
+    assert world.core.remedies["contention"]._incidents[to_spine(0, 0)].looks == looks
+
+
+def test_a_job_of_others_nics_has_no_say():
+    """Traffic between two jobs is of neither; NICs that the fleet does not have make no job."""
+    world = two_ways(0, 0, 1)
+    world.see(Job(name="a", nics=("node0.rail0", "node9.rail0"), priority=5, since_ns=1))
+    world.see(Job(name="b", nics=("node0.rail0", "node7.rail0"), priority=5, since_ns=1))
+    assert world.contend(flows=TWO) == []
+    assert world.guards() == ["no-alternative"]
+
+
+def test_who_yields_comes_back_if_the_other_does_not_gain():
+    """Something else holds that one up: the gain did not come, so the loss was for nothing."""
+    world = two_ways(0, 0, 1)
+    register(world, 0, 5)
+    world.unfair = {flow(0, 4): LINE / 2}
+    world.contend(flows=TWO)
+    given = world.run(12.0)
+    assert [(command.verb, command.node) for command in given] == [("restore", "node1")]
+    (refusal,) = world.refusals
+    assert (refusal.policy, refusal.who) == ("no-gain", flow(1, 5))
+    assert refusal.evidence["for"] == "node0>node4/rail0"
+    assert [round(refusal.evidence[name]) for name in ("before_mbps", "after_mbps", "predicted_mbps")] == [50, 50, 100]
+    world.unfair = {}
+    assert megabits(world) == [50, 50, 100]
+
+
+def test_what_matters_less_beside_a_move_may_lose_more_than_was_predicted():
+    """The gain of the other has come."""
+    world = two_ways(0, 0, 1)
+    register(world, 0, 5)
+    world.unfair = {flow(2, 6): LINE / 10}
+    world.contend(flows=TWO)
+    assert world.run(12.0) == []
+    assert world.refusals == []
 
 
 # -- doubts -----------------------------------------------------------------------------------------------------------
@@ -395,6 +524,92 @@ def test_paths_whose_routers_are_silent_move_nothing(monkeypatch):
     assert (world.commands, world.guards()) == ([], ["unknown-links"])
 
 
+# -- where no router answers -------------------------------------------------------------------------------------------
+
+
+def silent_world(flows=TWO, **settings):
+    """A fabric of which nobody knows over which links paths go."""
+    world = ContentionWorld((), **settings)
+    world.routers = lambda _path: []
+    world.core.links.forget_paths(world.core.links.paths())
+    for number, name in enumerate(flows):
+        world.flows = {name: LINE}
+        world.run(2.0 + number)
+    world.flows = dict.fromkeys(flows, LINE)
+    world.run(2.0)
+    return world
+
+
+def test_a_flow_leaves_an_inferred_link_for_the_quickest_way_that_is_not_late():
+    """One of two, as the event says which ways share the link and which are not late."""
+    world = silent_world()
+    assert megabits(world) == [50, 50]
+    world.see(world.inferred(TWO, free=(3, 1)))
+    assert [*moves(world.run(0.1)).values()] == [3]
+    assert megabits(world) == [100, 100]
+    assert world.run(20.0) == []
+    assert world.refusals == []
+
+
+def test_of_three_flows_two_leave_an_inferred_link():
+    """To ways that nobody knows to be different ones: here they are one, and the moves come back."""
+    world = silent_world(THREE)
+    world.see(world.inferred(THREE, free=(2, 1)))
+    assert [*moves(world.run(0.1)).values()] == [2, 2]
+    world.run(10.0)
+    assert world.guards() == ["no-gain", "no-gain"]
+    assert [world.way_of(name).entropy for name in THREE] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("free", [(), (0,)], ids=["none", "its own"])
+def test_where_no_way_is_said_to_be_free_nothing_leaves_an_inferred_link(free):
+    """All other ways are late, or were not heard."""
+    world = silent_world()
+    world.see(world.inferred(TWO, free=free))
+    world.run(5.0)
+    assert (world.commands, world.guards()) == ([], ["no-alternative"])
+
+
+def test_a_way_that_fell_silent_since_is_not_taken():
+    """It was quick when the event was made."""
+    world = silent_world()
+    world.silent |= {f"node{node}.rail0>node{node + 4}.rail0#3" for node in range(4)}
+    world.run(4.0)
+    world.see(world.inferred(TWO, free=(3, 1)))
+    assert [*moves(world.run(0.1)).values()] == [1]
+
+
+def test_an_inferred_link_that_its_flows_have_left_moves_nothing():
+    """Nor one of which routers tell otherwise by now."""
+    world = silent_world()
+    event = world.inferred(TWO, free=(3, 1))
+    for node in range(2):
+        way = Placement(peer=f"node{node + 4}", rail="rail0", via="rail0", entropy=2)
+        world.core.assign_home(Destination(f"node{node}", way.peer, "rail0"), way, CHOSEN)
+    world.run(3.0)
+    before = len(world.commands)
+    world.see(event)
+    world.run(5.0)
+    assert (len(world.commands), world.guards()) == (before, ["unknown-links"])
+    told = silent_world()
+    event = told.inferred(TWO, free=(3, 1))
+    del told.routers
+    told.tell_hops()
+    told.see(event)
+    told.run(5.0)
+    assert (told.commands, told.guards()) == ([], ["contradicted"])
+
+
+def test_what_was_inferred_long_ago_moves_nothing():
+    """Which ways are late may have changed."""
+    world = silent_world()
+    event = world.inferred(TWO, free=(3, 1))
+    world.run(11.0)
+    world.see(event)
+    assert (world.run(5.0), world.guards()) == ([], ["stale-observation"])
+    assert world.refusals[0].evidence["age_s"] > 10
+
+
 def test_a_way_with_a_silent_router_is_not_taken(monkeypatch):
     """Its link may be any."""
     routers = ContentionWorld.routers
@@ -421,14 +636,15 @@ def test_without_the_lease_nothing_moves():
 
 
 def test_one_of_several_shards_moves_nothing():
-    """Nobody coordinates them yet: two would take the same free link."""
+    """While nobody coordinates them: two would take the same free link."""
     core = Remediator(RemediatorSettings(improve="act"), Shard("", "node4"))
     for number in range(4):
         core.observe(make_node(f"node{number}"), 0)
     core.hold(7, 0)
     world = world_of()
     core.observe(world.contention(to_spine(0, 0), TWO), world.now_ns)
-    (decision,) = [each for each in core.tick(world.now_ns) if hasattr(each, "refusals")]
+    assert not [each for each in core.tick(world.now_ns) if hasattr(each, "refusals")]
+    (decision,) = [each for each in core.tick(world.now_ns + 3 * SECOND) if hasattr(each, "refusals")]
     assert [refusal.policy for refusal in decision.refusals] == ["not-coordinated"]
     assert decision.commands == ()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from foliot_schemas import NodeHomes, Placement
+
 SECOND = 1_000_000_000
 
 
@@ -123,6 +125,20 @@ def test_a_whole_rail_that_comes_back_at_once_is_used_again(make_world):
     world.run(8.0)
     assert not world.core.routing.away
     assert not world.core.routing.moved
+
+
+def test_a_nic_is_judged_by_the_homes_of_each_direction(world):
+    """What it sends to three peers was moved to an entropy on which they do not send, as others stand for it."""
+    peers = ("node0", "node1", "node2")
+    chosen = tuple(Placement(peer=peer, rail="rail0", via="rail0", entropy=2) for peer in peers)
+    world.see(NodeHomes(node="node3", lease_revision=7, placements=chosen))
+    world.run(2.0)
+    world.silent |= {f"{peer}.rail0>node3.rail0#2" for peer in peers} | {"node3.rail0>node0.rail0#2"}
+    world.flap("node3.rail0", "down")
+    world.run(0.5)
+    world.flap("node3.rail0", "up")
+    back = {(command.node, command.verb) for command in world.run(8.0)}
+    assert back == {(node, "restore") for node in (*peers, "node3")}
 
 
 def test_what_is_not_heard_for_long_is_looked_at_ever_more_seldom(world, monkeypatch):

@@ -186,6 +186,16 @@ def test_what_is_not_answered_is_asked_again_by_whose_it_is(make_tuned):
     assert {each.id for each in again} == {f"alive1/tuning/tune/{name}/7/2" for name in world.names}
 
 
+@pytest.mark.parametrize(
+    ("improve", "asks", "hears"), [("off", False, False), ("off", True, True), ("act", False, True)]
+)
+def test_traffic_is_told_only_where_a_remedy_asks_for_it(make_tuned, monkeypatch, improve, asks, hears):
+    """One that does not say does not ask."""
+    if asks:
+        monkeypatch.setattr(Tuning, "hears_traffic", True, raising=False)
+    assert make_tuned(improve=improve).core.hears_traffic is hears
+
+
 def test_a_budget_of_more_than_half_is_clamped(make_tuned):
     """Whatever its remedy says."""
     assert make_tuned(nodes_at_once=5).core.decider.nodes_at_once("tuning") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -12,10 +13,25 @@ import pytest
 from foliot import tracing
 from foliot.bus import lease
 from foliot_remediator import service
+from foliot_remediator.core.actions import remedy
+from foliot_remediator.core.actions.guards import Budget
 from foliot_remediator.core.remedies import losses
-from foliot_schemas import Event, FlowBatch, FlowRow, HopBatch, HopRow, Outcome
+from foliot_schemas import Event, FlowBatch, FlowRow, HopBatch, HopRow, Job, Outcome
 from foliot_schemas.fault import trace_id
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, FLOW, HOMES, HOPS, INVENTORY, LEASES, OUTCOME, PATHS
+from foliot_schemas.subjects import (
+    COMMAND,
+    DELAY,
+    EVENT,
+    FLOW,
+    HOMES,
+    HOPS,
+    INVENTORY,
+    JOBS,
+    LEASES,
+    MOVE,
+    OUTCOME,
+    PATHS,
+)
 from patience import patience
 from patient_bus import connected
 
@@ -179,8 +195,11 @@ async def test_a_refusal_is_an_event(inventory, start):
     assert (refusal.who, refusal.policy, refusal.cause) == ("node9.rail0", "unknown", "boot/node9.rail0/carrier-1/down")
 
 
-async def test_a_contended_link_is_left(inventory, start, monkeypatch):
-    """By what probes say of flows and routers; the new home is stored."""
+@pytest.mark.parametrize("high", [0, 1])
+async def test_a_contended_link_is_left(inventory, start, monkeypatch, high):
+    """By what probes say of flows and routers, and by the flow whose job matters less; the new home is stored."""
+    nics = tuple(f"node{node}.rail0" for node in (high, high + 2))
+    await inventory.bus.put(JOBS, "large", Job(name="large", nics=nics, priority=5, since_ns=1))
     monkeypatch.setenv("FOLIOT_REMEDIATOR__IMPROVE", "act")
     monkeypatch.setenv("FOLIOT_REMEDIATOR__PRIMARY", "first")
     homes, stored = {}, asyncio.Event()
@@ -200,16 +219,10 @@ async def test_a_contended_link_is_left(inventory, start, monkeypatch):
     await start("one")
     await inventory.until(lambda: len(inventory.paths) == 4)
     telling = asyncio.create_task(tell())
-    flows = tuple(f"node{node}.rail0>node{node + 2}.rail0" for node in (0, 1))
-    now_ns = time.time_ns()
-    event = Event(
-        id="contended", kind="contention", who="10.1.0.2", state="fabric-contention", at_ns=now_ns, since_ns=now_ns,
-        fault="contended", related={"links": ("10.1.0.2",), "flows": flows},
-    )  # fmt: skip
-    inventory.bus.publish_kept(EVENT, event, event.kind, event.who)
+    inventory.bus.publish_kept(EVENT, contended("contended"), "contention", "10.1.0.2")
     command = await asyncio.wait_for(inventory.commands.get(), patience(_DEADLINE_S))
-    assert (command.verb, command.cause, command.fault, len(command.placements)) == (
-        "reroute", "contended", "contended", 1,
+    assert (command.verb, command.node, command.cause, command.fault, len(command.placements)) == (
+        "reroute", f"node{1 - high}", "contended", "contended", 1,
     )  # fmt: skip
     async with asyncio.timeout(patience(_DEADLINE_S)):
         while not homes.get(command.node):
@@ -237,6 +250,28 @@ def half_a_flow(node, peer):
     )
 
 
+async def test_a_remedy_of_an_extension_is_told_of_traffic(inventory, start, monkeypatch):
+    """Though nothing is improved."""
+    monkeypatch.setenv("FOLIOT_REMEDIATOR__IMPROVE", "off")
+    monkeypatch.setattr(remedy, "registered", dict(remedy.registered))
+    told = asyncio.Queue()
+
+    def listens(seen, _news, _now_ns):
+        told.put_nowait(seen)
+
+    budget = Budget(per_minute=1, nodes_at_once=1)
+    listener = SimpleNamespace(
+        name="listener", priority=1, budget=budget, kinds=(), hears_traffic=True, observe=listens,
+        hold=lambda _now_ns: None, tick=lambda _overdue, _now_ns: None,
+    )  # fmt: skip
+    remedy.register("listener", lambda _view: listener)
+    await start("one")
+    await inventory.bus.publish(FLOW, half_a_flow(0, 2), "node0")
+    async with asyncio.timeout(patience(_DEADLINE_S)):
+        while not isinstance(await told.get(), FlowBatch):
+            pass
+
+
 async def test_shards_act_side_by_side(inventory, start, monkeypatch):
     """Each commands its own nodes and writes their paths, under its own lease; together they do what one does."""
     monkeypatch.setenv("FOLIOT_SHARD__STARTS", '["node2"]')
@@ -253,6 +288,77 @@ async def test_shards_act_side_by_side(inventory, start, monkeypatch):
     assert leases["node0"] == leases["node1"] != leases["node2"] == leases["node3"]
     assert {node: paths.lease_revision for node, paths in inventory.paths.items()} == leases
     assert inventory.commanded_under == {(node, "reroute"): {revision} for node, revision in leases.items()}
+
+
+_FIRST_STAYS = """
+[remediator]
+improve = "act"
+primary = "first"
+placements = [{node = "node0", peer = "node2", rail = "rail0", via = "rail0", entropy = 0}]
+
+[shard]
+starts = ["node1"]
+"""
+
+
+async def test_a_flow_of_another_shard_leaves_a_contended_link(inventory, start, monkeypatch, tmp_path):
+    """One of two remediators is elected and plans; the other commands its node. When the first goes, it coordinates."""
+    (tmp_path / "foliot.toml").write_text(_FIRST_STAYS)
+    monkeypatch.setenv("FOLIOT_CONFIG", str(tmp_path / "foliot.toml"))
+    homes, orders, changed = {}, [], asyncio.Event()
+
+    async def take_home(node, value):
+        homes[node] = value
+        changed.set()
+
+    async def take_order(order, _subject):
+        orders.append(order)
+        changed.set()
+
+    async def until(condition):
+        async with asyncio.timeout(patience(_DEADLINE_S)):
+            while not condition():
+                changed.clear()
+                await changed.wait()
+
+    async def tell():
+        while True:
+            for node, peer in ((0, 2), (1, 3)):
+                await inventory.bus.publish(HOPS, hops(node, peer), f"node{node}")
+                await inventory.bus.publish(FLOW, half_a_flow(node, peer), f"node{node}")
+            await asyncio.sleep(0.2)
+
+    await inventory.bus.watch(HOMES, take_home)
+    await inventory.bus.subscribe(MOVE, take_order)
+    telling = asyncio.create_task(tell())
+    monkeypatch.setenv("FOLIOT_SHARD__NUMBER", "0")
+    stop_first = await start("remediator")
+    await until(lambda: {order.rail for order in orders} == {"rail0", "rail1"})
+    monkeypatch.setenv("FOLIOT_SHARD__NUMBER", "1")
+    await start("remediator")
+    await inventory.until(lambda: len(inventory.paths) == 4)
+    inventory.bus.publish_kept(EVENT, contended("first"), "contention", "10.1.0.2")
+    command = await asyncio.wait_for(inventory.commands.get(), patience(_DEADLINE_S))
+    assert (command.verb, command.node, command.cause) == ("reroute", "node1", "first")
+    assert command.lease_revision == inventory.paths["node1"].lease_revision != inventory.paths["node0"].lease_revision
+    await until(lambda: "node1" in homes and homes["node1"].placements == command.placements)
+    (first,) = [order for order in orders if order.moves]
+    assert (first.shard, first.rail, [move.node for move in first.moves]) == ("remediator-node1", "rail0", ["node1"])
+
+    await stop_first()
+    await until(lambda: any(order.term > first.term and order.rail == "rail0" for order in orders))
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+
+
+def contended(name):
+    """The detector's word that two flows share a link."""
+    now_ns = time.time_ns()
+    return Event(
+        id=name, kind="contention", who="10.1.0.2", state="fabric-contention", at_ns=now_ns, since_ns=now_ns,
+        fault=name,
+        related={"links": ("10.1.0.2",), "flows": tuple(f"node{node}.rail0>node{node + 2}.rail0" for node in (0, 1))},
+    )  # fmt: skip
 
 
 async def test_another_takes_over(inventory, start):

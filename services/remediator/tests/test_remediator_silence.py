@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from foliot_schemas import Placement
 
 SECOND = 1_000_000_000
 HOME = Placement(peer="node3", rail="rail0", via="rail0", entropy=0)
 """The primary way to node3 in these worlds."""
+SILENT = "node0.rail0>node3.rail0#0"
+"""Its path."""
+BETWEEN = {f"node0.rail0>node3.rail0#{entropy}" for entropy in range(4)}
 
 
 def test_a_silent_path_moves_its_own_direction_only(world):
@@ -26,6 +32,31 @@ def test_a_silent_path_is_left_for_another_entropy_that_was_heard_since(world):
     world.run(0.2)
     (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
     assert command.placements[0].via == "rail0"
+
+
+def test_the_home_that_traffic_has_left_is_told_until_it_is_back(world):
+    """The probe goes on with it, as nothing else shows when it is good again."""
+    path = "node0.rail0>node3.rail0#0"
+    assert world.paths("node0").homes == ()
+    world.silent.add(path)
+    world.run(0.2)
+    world.path_event(path, "silent")
+    world.run(1.0)
+    assert world.paths("node0").homes == (HOME,)
+    assert world.paths("node3").homes == ()
+    world.silent.clear()
+    world.path_event(path, "speaking")
+    world.run(8.0)
+    assert world.paths("node0").homes == ()
+
+
+def test_of_64_entropies_the_only_one_that_is_heard_is_taken(make_world):
+    """The rest of the rail between the two nodes is silent."""
+    world = make_world(entropies=64)
+    world.silent |= {f"node0.rail0>node3.rail0#{entropy}" for entropy in range(63)}
+    world.run(0.2)
+    (command,) = world.path_event("node0.rail0>node3.rail0#0", "silent")
+    assert command.placements == (Placement(peer="node3", rail="rail0", via="rail0", entropy=63),)
 
 
 def test_a_silent_path_is_not_left_for_one_that_may_share_its_fate(world):
@@ -57,6 +88,53 @@ def test_what_went_to_another_rail_comes_back_to_its_own_by_a_path_that_is_heard
     world.path_event(silent, "speaking")
     (home,) = world.run(8.0)
     assert (home.verb, home.placements) == ("restore", (HOME,))
+
+
+@pytest.fixture
+def away(world):
+    """A world in which four paths take the same links: three idled when these fell silent, and nobody misses them."""
+    world.idle |= BETWEEN - {SILENT}
+    world.run(10.0)
+    world.silent |= BETWEEN
+    world.run(0.2)
+    (command,) = world.path_event(SILENT, "silent")
+    assert command.placements[0].via == "rail1"
+    assert world.run(5.0) == []
+    return world
+
+
+def test_paths_that_idled_are_no_way_back_before_the_one_that_stood_for_them(away):
+    """They are heard as soon as it is, and nobody has called them silent; but they have proven themselves no longer."""
+    away.silent.clear()
+    away.idle.clear()
+    assert away.run(1.5) == []
+    away.path_event(SILENT, "speaking")
+    (home,) = away.run(8.0)
+    assert (home.verb, home.placements) == ("restore", (HOME,))
+
+
+def test_a_path_that_idled_is_the_way_back_after_a_probation_if_it_alone_is_heard(away):
+    """It was thought to take the same links, and takes others by now."""
+    woken = "node0.rail0>node3.rail0#2"
+    away.silent.discard(woken)
+    away.idle.discard(woken)
+    assert away.run(4.8) == []
+    (nearer,) = away.run(1.5)
+    assert (nearer.verb, nearer.placements) == ("reroute", (msgspec.structs.replace(HOME, entropy=2),))
+
+
+@pytest.mark.parametrize("probed", [1, 2, 3])
+def test_a_silent_path_is_left_for_one_that_is_probed_all_the_time(make_world, probed):
+    """The others idle, and are heard just now by the probe that they have each half minute."""
+    world = make_world(rails=1)
+    world.idle |= BETWEEN - {SILENT, f"node0.rail0>node3.rail0#{probed}"}
+    world.run(10.0)
+    world.silent.add(SILENT)
+    world.run(0.1)
+    world.idle.clear()
+    world.run(0.1)
+    (command,) = world.path_event(SILENT, "silent")
+    assert command.placements[0].entropy == probed
 
 
 def test_what_a_silent_nic_sent_to_another_rail_stays_there(world):

@@ -7,7 +7,7 @@ from remediator_world import SECOND
 
 from foliot_remediator.core.state.flow_reports import FlowHistory, FlowWord
 from foliot_remediator.core.state.inventory import Destination
-from foliot_remediator.core.steering.rail_flows import Move
+from foliot_remediator.core.steering.rail_flows import Change, Move
 from foliot_remediator.core.steering.trial import Trial
 from foliot_schemas import Event, Placement
 
@@ -20,13 +20,14 @@ def destination(number):
     return Destination(f"node{number}", f"node{number + 4}", "rail0")
 
 
-def move(number, *, before=50, predicted=100, beside=None, left=(), taken=()):
-    """A move of a node's traffic; rates in Mb/s."""
+def move(number, *, before=50, predicted=100, beside=None, left=(), taken=(), gaining=()):
+    """A move of a node's traffic; rates in Mb/s. Those for which it makes room have 50, and are to have 100."""
     way = Placement(peer=f"node{number + 4}", rail="rail0", via="rail0", entropy=1)
     kept = {destination(other): rate * 1e6 for other, rate in (beside or {}).items()}
     return Move(
-        destination(number), way, way, before * 1e6, predicted * 1e6, kept, frozenset(left), frozenset(taken)
-    ), None
+        destination(number), way, way, before * 1e6, predicted * 1e6, kept, frozenset(left), frozenset(taken),
+        tuple(Change(destination(other), 5, 50e6, 100e6) for other in gaining),
+    ), None  # fmt: skip
 
 
 def trial(*moves):
@@ -141,3 +142,27 @@ def test_it_begins_with_the_last_answer():
     assert (made.is_answered, made.due_ns) == (True, 7 * SECOND)
     assert (made.is_settled(3 * SECOND - 1), made.is_settled(3 * SECOND)) == (False, True)
     assert made.without_gain() == {}
+
+
+@pytest.mark.parametrize(("after", "kept"), [((100,), True), ((74,), False), ((74, 80), True), ((60, 74), False)])
+def test_a_move_for_others_is_judged_by_their_gain(after, kept):
+    """If one of them has gained, it was not for nothing, whatever it costs the one that made room."""
+    made = trial(move(0, predicted=50, gaining=range(1, 1 + len(after))))
+    say(made, 0, 5)
+    for number, megabits in enumerate(after, 1):
+        say(made, number, megabits)
+    failed = made.without_gain()
+    assert (failed == {}) is kept
+    if not kept:
+        assert failed[destination(0)] == {
+            "for": "node1>node5/rail0", "before_mbps": 50.0, "after_mbps": after[0], "predicted_mbps": 100.0,
+        }  # fmt: skip
+
+
+def test_a_move_for_others_of_whom_nothing_is_heard_stays():
+    """A doubt moves nothing, back either."""
+    made = trial(move(0, gaining=(1, 2)))
+    say(made, 0, 5)
+    say(made, 1, 5)
+    assert made.without_gain() == {}
+    assert made.concerns("node6")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from typing import TYPE_CHECKING, TypeAlias
 
+from foliot.jobs import Jobs
 from foliot.link_map import LinkMap
 from foliot.node.shard import WHOLE
 from foliot.runtime.extension_failures import ExtensionFailures
 from foliot_remediator.core import remedies
+from foliot_remediator.core.actions.coordination import Coordination
 from foliot_remediator.core.actions.decision import Decider, Decision
 from foliot_remediator.core.actions.fleet_view import FleetView
 from foliot_remediator.core.routing.backup_arming import BackupArmer
@@ -19,10 +22,25 @@ from foliot_remediator.core.state.homes import Homes
 from foliot_remediator.core.state.inventory import Inventory
 from foliot_remediator.core.state.path_health import PathHealth
 from foliot_remediator.core.state.routing_table import FIRST, Cause, RoutingTable
-from foliot_schemas import DelayBatch, Event, FlowBatch, HopBatch, Node, NodeHomes, NodePaths, Outcome, PortState
+from foliot_remediator.core.state.whole_fleet import WholeFleet
+from foliot_schemas import (
+    DelayBatch,
+    Event,
+    FlowBatch,
+    HopBatch,
+    Job,
+    MoveAnswer,
+    MoveOrder,
+    Node,
+    NodeHomes,
+    NodePaths,
+    Outcome,
+    PortState,
+)
+from foliot_schemas.event_kinds import CONTENTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from foliot.node.shard import Shard
     from foliot_remediator.core.actions.remedy import Remedy, Seen
@@ -30,8 +48,8 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas import Placement
 
-Action: TypeAlias = Decision | NodePaths | NodeHomes
-"""Paths and homes are values of their buckets, to be written."""
+Action: TypeAlias = Decision | NodePaths | NodeHomes | MoveOrder | MoveAnswer
+"""Paths and homes are values of their buckets, to be written. Orders and answers go to other shards."""
 
 _AWAY_NS = 60_000_000_000
 """A node that left the fleet so long ago has left for good. Agents that restart, and a bus that lost its store, are
@@ -42,10 +60,14 @@ class Remediator:
     """Keeps what is known, and lets its remedies answer every message with what to publish.
 
     With a shard, it commands the shard's nodes alone. It knows of their peers what they exchange with the shard, and
-    needs no more.
+    needs no more. Beside that, it knows enough of the whole fleet to coordinate moves, where it is elected.
+
+    Parameters:
+        shard: the nodes that it commands.
+        shards: all shards, by which it finds who commands the other nodes.
     """
 
-    def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE) -> None:
+    def __init__(self, settings: RemediatorSettings, shard: Shard = WHOLE, shards: Sequence[Shard] = ()) -> None:
         self._shard = shard
         self.inventory = Inventory(shard)
         self.health = PathHealth(settings, self.inventory)
@@ -54,16 +76,24 @@ class Remediator:
         self.routing = RoutingTable(self.homes.of)
         self.flows = FlowReports(self.inventory)
         self.links = LinkMap()
+        self.jobs = Jobs()
         self.decider = Decider(settings, self.health)
         self._armer = BackupArmer(settings, self.inventory, self.routing, selector)
+        self.coordination = Coordination(shard, shards)
+        self.whole = WholeFleet(settings) if self.coordination.is_shared else None
+        """What is known of all shards' nodes; None: this one commands all."""
         view = FleetView(
-            settings, self.inventory, self.health, self.routing, self.flows, self.links, selector, self.decider,
-            self._armer.mark_changed, self._armer.mark_affected, self.assign_home,
+            settings, self.inventory, self.health, self.routing, self.flows, self.links, self.jobs, selector,
+            self.decider, self._armer.mark_changed, self._armer.mark_affected, self.assign_home, self.coordination,
         )  # fmt: skip
+        if self.whole is not None:
+            view = dataclasses.replace(view, shared=_shared(view, self.whole))
         made = remedies.made(view)
         for remedy in made:
             self.decider.register(remedy.name, remedy.budget, remedy.kinds)
         self.remedies = {remedy.name: remedy for remedy in made}
+        self.hears_traffic = any(getattr(remedy, "hears_traffic", False) for remedy in made)
+        """Whether anybody asks what traffic there is."""
         self.failures = ExtensionFailures()
         """Failures of all remedies but the first."""
         self._deaths_over: dict[str, str] = {}
@@ -82,10 +112,18 @@ class Remediator:
         if held_by_another:
             self.decider.lost_lease = False
 
+    def coordinate(self, terms: Mapping[str, int], led: Collection[str]) -> None:
+        """Says which rails this process coordinates, by the revision of its lease, and which somebody does."""
+        if self.whole is not None and terms and not self.coordination.terms:
+            self.whole.begin_anew()
+        self.coordination.terms, self.coordination.led = terms, led
+
     def forget_revisions(self, *, above: int) -> None:
         """Forgets revisions of leases that the bus has not given: it counts anew, and what had them is no newer."""
         self.homes.forget_revisions(above=above)
         self.routing.forget_revisions(above=above)
+        if self.whole is not None:
+            self.whole.forget_revisions(above=above)
 
     def _change_hands(self, revision: int, now_ns: int) -> None:
         self.decider.lost_lease = not revision
@@ -107,6 +145,7 @@ class Remediator:
             ValueError: a batch does not fit together.
         """
         news: Collection[str] = ()
+        is_of_rails = self._concerns_rails(seen, now_ns)
         match seen:
             case Event() if self.inventory.concerns(seen.who):
                 self._take_process(seen)
@@ -115,25 +154,24 @@ class Remediator:
             case PortState() if self.inventory.has_nic(seen.nic, seen.node):
                 self.health.take_port(seen, now_ns)
                 news = (seen.nic,)
-            case FlowBatch() | HopBatch() if seen.node in self.inventory.nodes:
-                self._take_traffic(seen, now_ns)
             case Outcome() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 sent = self.decider.ledger.settle(seen.command)
                 if sent is not None:
                     return self._ask(sent.remedy, lambda remedy: remedy.settle(sent, seen, now_ns), now_ns)
-            case Node():
-                self._take_node(self._shard.narrow(seen), now_ns)
+            case Node() | Job():
+                self._take_record(seen, now_ns)
             case NodeHomes() if self.inventory.owns(seen.node):
                 self._take_homes(seen)
             case NodePaths() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 self._take_paths(seen, now_ns)
-            case _:
+            case _ if not is_of_rails:
                 return []
         return self._each(lambda remedy: remedy.observe(seen, news, now_ns), now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
         """Takes the passing of time, and renews backups."""
         self._forget(now_ns)
+        self.jobs.expire(now_ns)
         lease = self.decider.lease
         overdue = self.decider.ledger.overdue(now_ns) if lease else []
         actions = self._each(
@@ -174,13 +212,39 @@ class Remediator:
         elif not event.fault or self._deaths_over.get(node) != event.fault:
             self.health.dead.add(node)
 
-    def _take_traffic(self, seen: FlowBatch | HopBatch, now_ns: int) -> None:
-        """Takes what a node sends, or over which routers its paths go."""
+    def _concerns_rails(self, seen: Seen, now_ns: int) -> bool:
+        """Takes what concerns whole rails, whoever commands their nodes; says whether remedies are to hear of it."""
+        match seen:
+            case FlowBatch() | HopBatch():
+                return self._take_traffic(seen, now_ns)
+            case MoveOrder() | MoveAnswer() | Event() if self.whole is not None:
+                # A link is no shard's own.
+                return seen.kind == CONTENTION.name if isinstance(seen, Event) else self._is_for_us(seen)
+            case Node() | NodeHomes() | NodePaths() if self.whole is not None:
+                self.whole.take(seen, now_ns)
+        return False
+
+    def _is_for_us(self, seen: MoveOrder | MoveAnswer) -> bool:
+        return isinstance(seen, MoveAnswer) or seen.shard == self.coordination.role
+
+    def _take_traffic(self, seen: FlowBatch | HopBatch, now_ns: int) -> bool:
+        """Takes what a node sends, or over which routers its paths go; False: the fleet does not have it."""
+        fleet = self if self.whole is None else self.whole
+        if seen.node not in fleet.inventory.nodes:
+            return False
         if isinstance(seen, FlowBatch):
-            self.flows.take(seen, self.health.reports.here_ns(seen.node, seen.at_ns, now_ns), now_ns)
-            return
-        told = self.links.take(seen)
-        self.links.forget_paths([path for path in told if not self.inventory.has_path(path)])
+            fleet.flows.take(seen, self.health.reports.here_ns(seen.node, seen.at_ns, now_ns), now_ns)
+        else:
+            told = fleet.links.take(seen)
+            fleet.links.forget_paths([path for path in told if not fleet.inventory.has_path(path)])
+        return True
+
+    def _take_record(self, seen: Node | Job, now_ns: int) -> None:
+        """Takes which NICs a node has, or which a job."""
+        if isinstance(seen, Node):
+            self._take_node(self._shard.narrow(seen), now_ns)
+        else:
+            self.jobs.take(seen, now_ns, self.inventory.nics if self.whole is None else self.whole.inventory.nics)
 
     def _take_node(self, node: Node, now_ns: int) -> None:
         known = self.inventory.nodes.get(node.name)
@@ -282,7 +346,15 @@ class Remediator:
                 raise
             self.failures.note(name, error, now_ns)
             return []
-        return [*made]
+        return [*made, *self.coordination.outgoing()]
+
+
+def _shared(view: FleetView, whole: WholeFleet) -> FleetView:
+    """What is known of the whole fleet, in place of what is known of a shard."""
+    selector = PathSelector(whole.inventory, view.health, whole.homes, view.inventory.owns)
+    return dataclasses.replace(
+        view, inventory=whole.inventory, routing=whole.routing, flows=whole.flows, links=whole.links, selector=selector
+    )
 
 
 def _reach(node: Node) -> tuple[object, ...]:

@@ -135,6 +135,7 @@ class CommandLedger:
         return Command.of(
             order, id=fitting(f"{scope_of(cause, request.remedy)}/{verb}/{node}/{lease}{suffix}"), node=node,
             cause=cause.event, fault=cause.fault, lease_revision=lease, advice=advice, issued_ns=request.now_ns,
+            evidence=request.evidence or {},
             # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
             deadline_ns=min(request.base_ns, request.now_ns) + _DEADLINE_NS,
         )  # fmt: skip

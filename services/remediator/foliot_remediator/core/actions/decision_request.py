@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.state.routing_table import Cause
     from foliot_remediator.settings import Policy
     from foliot_schemas import Verb
+    from foliot_schemas.event import Evidence
 
 
 class DecisionRequest(NamedTuple):
@@ -25,3 +26,5 @@ class DecisionRequest(NamedTuple):
     """The remedy whose budget pays, and which hears of the answer."""
     policy: Policy = "act"
     """The most that the remedy may do, whatever the policy of the verb."""
+    evidence: Evidence | None = None
+    """Numbers that its commands say, beside their orders; None: none."""

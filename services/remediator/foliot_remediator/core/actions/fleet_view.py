@@ -15,8 +15,10 @@ from foliot_schemas.orders import verb_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from foliot.jobs import Jobs
     from foliot.link_map import LinkMap
     from foliot_remediator.core.actions.command_ledger import Sent
+    from foliot_remediator.core.actions.coordination import Coordination
     from foliot_remediator.core.actions.decision import Decider, Decision
     from foliot_remediator.core.routing.path_selection import PathSelector
     from foliot_remediator.core.state.flow_reports import FlowReports
@@ -41,6 +43,8 @@ class FleetView:
     """The traffic, by the word of those who send it; none where nobody asks for it."""
     links: LinkMap
     """The links of paths."""
+    jobs: Jobs
+    """The registered jobs; none where nobody asks for them."""
     selector: PathSelector
     decider: Decider
     mark_changed: Callable[[Iterable[str]], None]
@@ -50,6 +54,15 @@ class FleetView:
     assign_home: Callable[[Destination, Placement | None, Cause], bool]
     """Chooses where a destination's traffic belongs; it is taken there as after a loss. False: not now
     (`Remediator.assign_home`)."""
+    coordination: Coordination
+    """Who coordinates moves between several shards."""
+    shared: FleetView | None = None
+    """What is known of all shards' nodes; None: this is all."""
+
+    @property
+    def rails(self) -> FleetView:
+        """What is known of whole rails, whoever commands their nodes."""
+        return self if self.shared is None else self.shared
 
     def ask(self, remedy: str, event: Event, orders: Mapping[str, Order], now_ns: int) -> list[Decision]:
         """Decides on a remedy's orders of one verb, by node, because of an event; not while another holds the lease."""

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from foliot_schemas import DelayBatch, Event, FlowBatch, HopBatch, Node, NodeHomes, NodePaths, Outcome, PortState
+from foliot_schemas import (
+    DelayBatch,
+    Event,
+    FlowBatch,
+    HopBatch,
+    Job,
+    MoveAnswer,
+    MoveOrder,
+    Node,
+    NodeHomes,
+    NodePaths,
+    Outcome,
+    PortState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -15,7 +28,20 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.guards import Budget
 
-Seen: TypeAlias = Event | DelayBatch | FlowBatch | HopBatch | Outcome | Node | NodeHomes | NodePaths | PortState
+Seen: TypeAlias = (
+    Event
+    | DelayBatch
+    | FlowBatch
+    | HopBatch
+    | Job
+    | MoveAnswer
+    | MoveOrder
+    | Outcome
+    | Node
+    | NodeHomes
+    | NodePaths
+    | PortState
+)
 
 
 class Remedy(Protocol):
@@ -26,6 +52,9 @@ class Remedy(Protocol):
     """The order of remedies, with each message and each tick: the lower number goes first. Of two with the same
     number, the name decides. A whole number from 1 on: losses have 0."""
     budget: Budget
+    hears_traffic: bool
+    """Whether it asks what traffic there is. Flows, routers and jobs are told only where a remedy does. One that does
+    not say does not ask."""
 
     @property
     def kinds(self) -> Collection[ActionKind]:

@@ -96,7 +96,10 @@ class Probation:
                 continue  # told to another shard
             other = f"{peer}.{rail}"
             if self._health.nic_state(other) is not State.DOWN:
-                home = self._homes.of(Destination(owner, peer, rail))
-                entropy = home.entropy if home.via == rail else 0
-                yield f"{nic}>{other}#{entropy}"
-                yield f"{other}>{nic}#{entropy}"
+                # Each direction at its own home: of other paths, nobody may send on these.
+                yield f"{nic}>{other}#{self._entropy(Destination(owner, peer, rail))}"
+                yield f"{other}>{nic}#{self._entropy(Destination(peer, owner, rail))}"
+
+    def _entropy(self, destination: Destination) -> int:
+        home = self._homes.of(destination)
+        return home.entropy if home.via == destination.rail else 0

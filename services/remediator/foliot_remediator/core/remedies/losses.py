@@ -52,6 +52,7 @@ class Losses:
 
     name = FIRST
     priority = 0
+    hears_traffic = False
 
     def __init__(self, view: FleetView) -> None:
         settings = view.settings

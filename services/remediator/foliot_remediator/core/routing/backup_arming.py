@@ -145,8 +145,9 @@ class BackupArmer:
         backups = sorted(self._routing.backups[node].values(), key=_ORDER)
         away = sorted(rail for rail in self._inventory.rails(node) if (node, rail) in self._routing.away)
         return NodePaths(
-            node=node, lease_revision=lease, away=tuple(away), placements=tuple(placements), backups=tuple(backups)
-        )
+            node=node, lease_revision=lease, away=tuple(away), placements=tuple(placements), backups=tuple(backups),
+            homes=tuple(self._routing.homes_left(node)),
+        )  # fmt: skip
 
 
 def _digest(paths: NodePaths) -> bytes:

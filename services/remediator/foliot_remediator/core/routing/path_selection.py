@@ -12,7 +12,7 @@ from foliot_schemas import Placement
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from foliot_remediator.core.state.homes import Homes
     from foliot_remediator.core.state.incidents import Incident
@@ -31,17 +31,25 @@ _NOT_LOST = frozenset(State) - {State.DOWN}
 
 
 class PathSelector:
-    """Chooses ways by what the fleet has and what its health is."""
+    """Chooses ways by what the fleet has and what its health is.
 
-    def __init__(self, inventory: Inventory, health: PathHealth, homes: Homes) -> None:
+    Parameters:
+        hears: whether the health of a node's paths is known here; by default that of all is.
+    """
+
+    def __init__(
+        self, inventory: Inventory, health: PathHealth, homes: Homes, hears: Callable[[str], bool] | None = None
+    ) -> None:
         self._inventory = inventory
+        self._hears = hears
         self._health = health
         self.homes = homes
         """The ways when all is well."""
 
     def usable(self, node: str, way: Placement, now_ns: int, *, trusted: frozenset[State] = _TRUSTED) -> bool:
-        """Whether both NICs and the path are trusted, and the path was heard a moment ago."""
-        return self._health.is_heard(path_name(node, way), now_ns) and self._alive(node, way, trusted)
+        """Whether both NICs and the path are trusted, and the path was heard a moment ago, where that is known."""
+        is_heard = self._health.is_heard(path_name(node, way), now_ns) or not (self._hears is None or self._hears(node))
+        return is_heard and self._alive(node, way, trusted)
 
     def is_lost(self, node: str, way: Placement) -> bool:
         """Whether one of its NICs or the path is down, or the fleet has it no more."""
@@ -89,15 +97,19 @@ class PathSelector:
         the fate. The others were healthy but have not been heard since; of them, one on another rail comes first.
 
         A way that is heard may still lose packets. So where the present path is lossy, a way whose NICs have several
-        paths in trouble comes late.
+        paths in trouble comes late. So does a way that was not heard for a while, until it has been for as long as the
+        present path would be on probation: nobody missed a way that idled, so nobody has called it silent.
         """
-        found = []
+        found, hold_ns = [], self._health.hold_ns(incident.who)
         for place, way in enumerate(self._others(destination, present, armed)):
             if self.usable(destination.node, way, now_ns):
                 unproven = not self.is_proven(destination.node, way, incident.since_ns)
                 siblings = self._troubled_siblings(destination.node, way, path_name(destination.node, present))
                 doubtful = incident.lossy and siblings >= _SEVERAL
-                found.append(((unproven, doubtful, (way.via == present.via) == unproven, siblings, place), way))
+                resumed_ns = self._health.reports.resumed_ns(path_name(destination.node, way))
+                untried = now_ns - resumed_ns < hold_ns
+                rank = unproven, doubtful, untried, (way.via == present.via) == unproven, siblings, place
+                found.append((rank, way))
         return min(found)[1] if found else None
 
     def spare(self, destination: Destination, present: Placement, now_ns: int) -> Placement | None:

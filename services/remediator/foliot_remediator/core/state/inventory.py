@@ -88,6 +88,10 @@ class Inventory:
         record = self.nodes.get(node)
         return () if record is None else tuple(nic.rail for nic in record.nics)
 
+    def fabric_rails(self) -> list[str]:
+        """Rails on which two nodes or more have a NIC."""
+        return [rail for rail, members in self._rails.items() if len(members) > 1]
+
     def shared(self, node: str, peer: str) -> tuple[str, ...]:
         """Rails on which both have a NIC; none if they are no peers."""
         if not self.talk(node, peer):

@@ -143,6 +143,11 @@ class PathHealth:
         """Whether the path was heard a moment ago."""
         return now_ns - self.reports.heard_ns(path) <= self._within_ns
 
+    def hold_ns(self, who: str) -> int:
+        """How long a NIC or path has to be good before it is used again, by how often it was lost."""
+        track = self.tracks.get(who)
+        return self._hold.after(0 if track is None else track.strikes)
+
     def hearing(self, path: str, now_ns: int) -> LastHeard:
         """The latest word of the path's receiver on it."""
         if self.is_heard(path, now_ns):

@@ -34,6 +34,9 @@ _LOSSES_NS = 60_000_000_000
 _AGAIN_NS = 1_000_000_000
 """A probe that is heard so much later was sent later, also where its sender counts anew from below. Two dates of one
 moment never differ by so much."""
+_PAUSE_NS = 2_000_000_000
+"""A path that was not heard for longer was silent, or idled as another stood for it, or its receiver did not report:
+then none of a pair's paths was heard. It is ten probes of the slow sweep. An idle path has a probe each half minute."""
 _ROOM = 1_024
 _FOREIGN = -1
 
@@ -81,6 +84,8 @@ class PathReports:
         self._heard_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
         self._sequence: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
         """The number of the probe heard then; 0: not said."""
+        self._resumed_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
+        """When it was first heard, or first again after its last pause."""
         self._missed_ns: NDArray[np.int64] = np.zeros(_ROOM, np.int64)
         """When the receiver last said that in a whole interval it heard nothing."""
         self._lost: NDArray[np.int64] = np.zeros((_ROOM, 2), np.int64)
@@ -159,7 +164,10 @@ class PathReports:
         if not later.all():
             # A number may be missing, or the sender counts anew.
             later |= (heard_ns > known_ns) & ((sequence == 0) | (known == 0) | (heard_ns > known_ns + _AGAIN_NS))
-            ids, heard_ns, sequence = ids[later], heard_ns[later], sequence[later]
+            ids, heard_ns, sequence, known_ns = ids[later], heard_ns[later], sequence[later], known_ns[later]
+        paused = heard_ns - known_ns > _PAUSE_NS
+        if paused.any():
+            self._resumed_ns[ids[paused]] = heard_ns[paused]
         self._heard_ns[ids], self._sequence[ids] = heard_ns, sequence
 
     def _begin_spell(self, now_ns: int) -> None:
@@ -213,6 +221,11 @@ class PathReports:
         """When the path was last heard; 0: never."""
         place = self._ids.get(path)
         return 0 if place is None else int(self._heard_ns[place])
+
+    def resumed_ns(self, path: str) -> int:
+        """When the path was first heard, or first again after it was not heard for 2 s; 0: never."""
+        place = self._ids.get(path)
+        return 0 if place is None else int(self._resumed_ns[place])
 
     def heard_sequence(self, path: str) -> int:
         """The number of the probe that was last heard on the path; 0: not known."""

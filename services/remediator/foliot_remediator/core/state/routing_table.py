@@ -95,6 +95,10 @@ class RoutingTable:
         self._away_at.discard((node, rail))
         return True
 
+    def homes_left(self, node: str) -> list[Placement]:
+        """The homes of a node's destinations that were moved, in a stable order."""
+        return [self._home(each) for each in self.touching(node) if each.node == node]
+
     def is_astray(self, node: str) -> bool:
         """Whether anything on the node does not go its home."""
         return bool(self._away_at.of(node)) or any(each.node == node for each in self._moved_at.of(node))

@@ -18,7 +18,7 @@ from foliot.link_map import UNNAMED, is_between_routers, link_in, link_out
 from foliot_remediator.core.state.inventory import path_name
 from foliot_remediator.core.steering.assignment import Flows
 from foliot_remediator.core.steering.fair_shares import fair_shares
-from foliot_remediator.core.steering.improvement import gains, improvement, shares
+from foliot_remediator.core.steering.improvement import LEAST_GAIN, gains, improvement, shares
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot.link_map import LinkMap
     from foliot_remediator.core.state.inventory import Destination
+    from foliot_remediator.core.steering.event_links import EventLinks
     from foliot_schemas import Placement
 
 _MORE = 1.25
 """A flow that had so many times of what it has now is known to want that much."""
 _LEAST_BPS = 1.0
+_LOSES = 0.01
+"""Share of what a flow could use from which on it counts as a loss."""
 _STEPS = 300
 """Steps of the search. One link's flows find their ways in some tens. The remediator does nothing else meanwhile, and
 where no move helps, all steps are taken: some 100 ms for a rail of a thousand NICs."""
@@ -50,6 +52,17 @@ class Carried(NamedTuple):
     """Whether the network is what limits it."""
     ways: tuple[Placement, ...] = ()
     """Other ways of its rail that it may take; none: it stays."""
+    priority: int = 0
+    """The higher, the more it matters."""
+
+
+class Change(NamedTuple):
+    """What a destination's traffic gets, and is to get after moves. Rates are in bits/s."""
+
+    destination: Destination
+    priority: int
+    rate_bps: float
+    predicted_bps: float
 
 
 class Move(NamedTuple):
@@ -61,11 +74,26 @@ class Move(NamedTuple):
     rate_bps: float
     predicted_bps: float
     beside: dict[Destination, float]
-    """Traffic that shares a link between routers with the new way, and what it is to have then."""
+    """Traffic that shares a link between routers with the new way, and what it is to have then. What matters less than
+    the one that the move is for is not among it: it may lose."""
     left: frozenset[str]
     """The links between routers that it leaves."""
     taken: frozenset[str]
     """Those that it takes."""
+    gaining: tuple[Change, ...] = ()
+    """The traffic of a higher priority that the move makes room for; none: it is for its own gain."""
+
+
+class Plan(NamedTuple):
+    """Moves that are worth it."""
+
+    moves: Sequence[Move] = ()
+    wanted: int = 0
+    """How many there were without a limit."""
+    gaining: Change | None = None
+    """The traffic of the highest priority that gains, where others lose for it; of several, the one that gains most."""
+    losing: Sequence[Change] = ()
+    """The traffic of lower priorities that loses for it; who loses most comes first."""
 
 
 class RailFlows:
@@ -73,11 +101,11 @@ class RailFlows:
 
     Parameters:
         carried: all that takes the rail; one at least.
-        crowded: the links on which flows are said to be short.
+        links: of all ways; those that it names are the ones on which flows are said to be short.
         line_bps: the most that a NIC of the rail has sent, bits/s.
     """
 
-    def __init__(self, carried: Sequence[Carried], links: LinkMap, crowded: Collection[str], line_bps: float) -> None:
+    def __init__(self, carried: Sequence[Carried], links: EventLinks, line_bps: float) -> None:
         self._carried = carried
         self._links = links
         self._names: list[str] = []
@@ -85,8 +113,9 @@ class RailFlows:
         ways, possible = self._arrays()
         self._ways = ways
         self._present = np.zeros(len(carried), np.intp)
-        wanted_bps, self._capacity_bps = self._learn(crowded, line_bps)
-        self._flows = Flows(ways, possible, wanted_bps)
+        wanted_bps, self._capacity_bps = self._learn(links.named, line_bps)
+        self._priority = np.array([each.priority for each in carried], np.intp)
+        self._flows = Flows(ways, possible, wanted_bps, self._priority)
 
     def links_of(self, each: Carried, way: Placement) -> tuple[str, ...]:
         """The links of a way of a destination. Where its routers are not known, those of its NICs."""
@@ -94,22 +123,22 @@ class RailFlows:
         known = self._links.of(path_name(node, way))
         return known or (link_out(nic_name(node, way.via)), link_in(nic_name(way.peer, way.via)))
 
-    def plan(self, rng: np.random.Generator, most: int) -> tuple[list[Move], int]:
-        """The moves that are worth it, of which there may be so many; and how many there were without that limit.
+    def plan(self, rng: np.random.Generator, most: int) -> Plan:
+        """The moves that are worth it, of which there may be so many.
 
         Where there may be fewer, the first ones alone must be worth it.
         """
         found = improvement(self._flows, self._capacity_bps, self._present, rng, _STEPS)
         wanted = len(found.moved)
         if not wanted or not most:
-            return [], wanted
+            return Plan(wanted=wanted)
         chosen = self._present.copy()
         moved = found.moved[:most]
         chosen[moved] = found.chosen[moved]
         after = shares(self._flows, self._capacity_bps, chosen)
-        if not gains(found.before, after):
-            return [], wanted
-        return self._moves(moved, chosen, after * self._flows.demand_bps), wanted
+        if not gains(found.before, after, self._priority):
+            return Plan(wanted=wanted)
+        return Plan(self._moves(moved, chosen, found.before, after), wanted, *self._yielding(found.before, after))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -171,8 +200,9 @@ class RailFlows:
         return [self._numbers[names[0]], self._numbers[names[-1]]]
 
     def _moves(
-        self, moved: NDArray[np.intp], chosen: NDArray[np.intp], predicted_bps: NDArray[np.float64]
+        self, moved: NDArray[np.intp], chosen: NDArray[np.intp], before: NDArray[np.float64], after: NDArray[np.float64]
     ) -> list[Move]:
+        predicted_bps = after * self._flows.demand_bps
         inner = np.append([is_between_routers(link) for link in self._names], [False])
         links = self._ways[np.arange(len(chosen)), chosen]
         on = np.zeros(len(self._names) + 1, np.bool_)
@@ -180,14 +210,49 @@ class RailFlows:
         for flow in moved.tolist():
             each, way = self._carried[flow], self._carried[flow].ways[chosen[flow] - 1]
             on[:] = False
+            on[self._ways[flow, 0]] = True
+            gaining = self._gaining((on & inner)[links].any(axis=1), self._priority[flow], before, after)
+            least = max((change.priority for change in gaining), default=each.priority)
+            on[:] = False
             on[links[flow]] = True
             on &= inner
-            beside = [other for other in np.flatnonzero(on[links].any(axis=1)).tolist() if other != flow]
+            matters = on[links].any(axis=1) & (self._priority >= least)
+            beside = [other for other in np.flatnonzero(matters).tolist() if other != flow]
             kept = {self._carried[other].destination: self._kept_bps(other, predicted_bps) for other in beside}
             left, taken = (self._between(each, one) for one in (each.way, way))
             predicted = float(predicted_bps[flow]) if self._hungry[flow] else self._kept_bps(flow, predicted_bps)
-            made.append(Move(each.destination, each.way, way, each.rate_bps, predicted, kept, left, taken))
+            made.append(Move(each.destination, each.way, way, each.rate_bps, predicted, kept, left, taken, gaining))
         return made
+
+    def _gaining(
+        self, there: NDArray[np.bool_], above: int, before: NDArray[np.float64], after: NDArray[np.float64]
+    ) -> tuple[Change, ...]:
+        """The flows of higher priorities that gain, of those that take links of one that leaves."""
+        gaining = there & self._hungry & (self._priority > above) & (after - before >= LEAST_GAIN)
+        return tuple(
+            self._change(flow, self._carried[flow].rate_bps, after) for flow in np.flatnonzero(gaining).tolist()
+        )
+
+    def _yielding(
+        self, before: NDArray[np.float64], after: NDArray[np.float64]
+    ) -> tuple[Change | None, tuple[Change, ...]]:
+        """Who gains most of those that matter most, and the flows that matter less and lose."""
+        gained = after - before
+        gaining = np.flatnonzero(gained >= LEAST_GAIN)
+        highest = self._priority[gaining].max(initial=self._priority.min())
+        losing = np.flatnonzero((gained <= -_LOSES) & (self._priority < highest))
+        if not len(losing):
+            return None, ()
+        now_bps = before * self._flows.demand_bps
+        first = max(gaining[self._priority[gaining] == highest].tolist(), key=gained.tolist().__getitem__)
+        lost_bps = (gained * self._flows.demand_bps)[losing]
+        return self._change(first, float(now_bps[first]), after), tuple(
+            self._change(flow, float(now_bps[flow]), after) for flow in losing[np.argsort(lost_bps)].tolist()
+        )
+
+    def _change(self, flow: int, rate_bps: float, after: NDArray[np.float64]) -> Change:
+        each = self._carried[flow]
+        return Change(each.destination, each.priority, rate_bps, float(after[flow] * self._flows.demand_bps[flow]))
 
     def _kept_bps(self, flow: int, predicted_bps: NDArray[np.float64]) -> float:
         """What a flow beside a move is to have: what is predicted, but no more than it has."""

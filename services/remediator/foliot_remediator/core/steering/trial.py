@@ -70,6 +70,10 @@ class Trial:
         self._taken_ns: dict[str, int] = {}
         """The end of the last word of each flow that was taken."""
 
+    def is_of(self, event: str, rail: str) -> bool:
+        """Whether it was made for this event, by its id, on this rail."""
+        return self.event.id == event and self.rail == rail
+
     @property
     def is_answered(self) -> bool:
         """Whether all moves that were not dropped were answered."""
@@ -86,8 +90,7 @@ class Trial:
 
     def concerns(self, node: str) -> bool:
         """Whether a node sends or receives anything of it."""
-        watched = (each for move, _ in self.moves.values() for each in (move.destination, *move.beside))
-        return any(node in (each.node, each.peer) for each in watched)
+        return any(node in (each.node, each.peer) for move, _ in self.moves.values() for each in _watched(move))
 
     def answer(self, destinations: Iterable[Destination], now_ns: int) -> None:
         """Notes that moves were made."""
@@ -118,6 +121,8 @@ class Trial:
     def without_gain(self) -> dict[Destination, Evidence]:
         """The moves whose gain has not come, or that cost others more than was predicted, with the numbers.
 
+        A move for flows of higher priorities is judged by their gain alone: it may cost the one that is moved.
+
         Those that have taken the place of such a move go with it. A flow of which nothing was heard is not judged, nor
         is one that the network does not limit any more.
         """
@@ -129,22 +134,32 @@ class Trial:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _watches(self, destination: Destination) -> bool:
-        return destination in self.moves or any(destination in move.beside for move, _ in self.moves.values())
+        return any(destination in _watched(move) for move, _ in self.moves.values())
 
     def _against(self, destination: Destination) -> Evidence | None:
         move, _ = self.moves[destination]
-        gain_bps = move.predicted_bps - move.rate_bps
-        least_bps = move.rate_bps + _GAIN_SHARE * gain_bps if gain_bps > 0 else _KEPT_SHARE * move.predicted_bps
-        if (short := self._short(destination, least_bps)) is not None:
-            return {
-                "before_mbps": move.rate_bps / 1e6, "after_mbps": short / 1e6,
-                "predicted_mbps": move.predicted_bps / 1e6,
-            }  # fmt: skip
+        if (missing := self._missing(move)) is not None:
+            return missing
         for other, kept_bps in move.beside.items():
             if other not in self.moves and (short := self._short(other, _KEPT_SHARE * kept_bps)) is not None:
-                flow = f"{other.node}>{other.peer}/{other.rail}"
-                return {"beside": flow, "beside_mbps": short / 1e6, "kept_mbps": kept_bps / 1e6}
+                return {"beside": _flow(other), "beside_mbps": short / 1e6, "kept_mbps": kept_bps / 1e6}
         return None
+
+    def _missing(self, move: Move) -> Evidence | None:
+        """The gain that has not come: its own, or that of all whom it made room for."""
+        if not move.gaining:
+            return self._missing_of(move.destination, move.rate_bps, move.predicted_bps)
+        missing = [self._missing_of(each.destination, each.rate_bps, each.predicted_bps) for each in move.gaining]
+        if missing[0] is None or None in missing:
+            return None
+        return {"for": _flow(move.gaining[0].destination), **missing[0]}
+
+    def _missing_of(self, destination: Destination, rate_bps: float, predicted_bps: float) -> Evidence | None:
+        gain_bps = predicted_bps - rate_bps
+        least_bps = rate_bps + _GAIN_SHARE * gain_bps if gain_bps > 0 else _KEPT_SHARE * predicted_bps
+        if (short := self._short(destination, least_bps)) is None:
+            return None
+        return {"before_mbps": rate_bps / 1e6, "after_mbps": short / 1e6, "predicted_mbps": predicted_bps / 1e6}
 
     def _short(self, destination: Destination, least_bps: float) -> float | None:
         """What it gets, if that is less than it should; None: it is not, or nobody can say."""
@@ -156,3 +171,12 @@ class Trial:
     def _took_place(self, destination: Destination, failed: Collection[Destination]) -> bool:
         taken = self.moves[destination][0].taken
         return any(taken & self.moves[other][0].left for other in failed)
+
+
+def _watched(move: Move) -> set[Destination]:
+    """The traffic by which a move is judged."""
+    return {move.destination, *move.beside, *(each.destination for each in move.gaining)}
+
+
+def _flow(destination: Destination) -> str:
+    return f"{destination.node}>{destination.peer}/{destination.rail}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from foliot.jobs import NO_PRIORITY
 from foliot.link_map import UNNAMED, is_between_routers
 from foliot_remediator.core.state.inventory import path_name
-from foliot_remediator.core.steering.rail_flows import Carried, RailFlows
+from foliot_remediator.core.steering.rail_flows import Carried, Plan, RailFlows
 from foliot_schemas import Placement
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.state.inventory import Destination
-    from foliot_remediator.core.steering.rail_flows import Move
+    from foliot_remediator.core.steering.event_links import EventLinks
     from foliot_schemas.event import Evidence
 
 _PAUSE_NS = 10_000_000_000
@@ -36,23 +37,25 @@ class _Traffic:
     rate_bps: float = 0.0
     best_bps: float = 0.0
     is_limited: bool = False
+    priority: int = NO_PRIORITY
+    """The highest of these flows."""
 
 
 class RailTraffic:
     """The traffic that takes a rail, at one moment.
 
     Parameters:
-        named: the links on which flows are said to be short.
+        links: of all ways; those that it names are the ones on which flows are said to be short.
         held: destinations that are not to be moved yet.
     """
 
     def __init__(
-        self, view: FleetView, rail: str, named: Collection[str], held: Collection[Destination], now_ns: int
+        self, view: FleetView, rail: str, links: EventLinks, held: Collection[Destination], now_ns: int
     ) -> None:
-        self._view, self._rail, self._named, self._held, self._now_ns = view, rail, named, held, now_ns
+        self._view, self._rail, self._all_links, self._held, self._now_ns = view, rail, links, held, now_ns
         found = self._found = self._present()
         ways = {each: view.routing.way(each) for each in found}
-        short = [each for each, way in ways.items() if self._links(each, way).intersection(named)]
+        short = [each for each, way in ways.items() if self._links(each, way).intersection(links.named)]
         others = {each: self._others(each, ways[each]) for each in short}
         reached = {link for each, own in others.items() for way in own for link in self._links(each, way)}
         for each, way in ways.items():  # who is there may make room
@@ -61,24 +64,29 @@ class RailTraffic:
         self._short = short
         self._ways = sum(len(others[each]) for each in short)
         self.carried = [
-            Carried(each, ways[each], was.rate_bps, was.best_bps, was.is_limited, others.get(each, ()))
+            Carried(each, ways[each], was.rate_bps, was.best_bps, was.is_limited, others.get(each, ()), was.priority)
             for each, was in found.items()
         ]
 
     def unmapped(self) -> Evidence | None:
-        """The numbers, if too much of the traffic goes over unknown links; None: it does not."""
+        """The numbers, if too much of the traffic goes over unknown links; None: it does not.
+
+        Where the contended link is inferred, routers are silent, and what fills a way is seen by its delay alone.
+        """
+        if self._all_links.is_inferred:
+            return None
         rates = {each: max(each.rate_bps, each.best_bps) for each in self.carried}
         unmapped = sum(rate for each, rate in rates.items() if not self._is_mapped(each.destination, each.way))
         if unmapped <= _UNMAPPED_SHARE * sum(rates.values()):
             return None
         return {"mbps_of_rail": sum(rates.values()) / 1e6, "mbps_unmapped": unmapped / 1e6}
 
-    def plan(self, rng: np.random.Generator, most: int) -> tuple[list[Move], int]:
+    def plan(self, rng: np.random.Generator, most: int) -> Plan:
         """See `RailFlows.plan`."""
         if not self._ways:
-            return [], 0
+            return Plan()
         line_bps = self._view.flows.line_bps(self._rail)
-        return RailFlows(self.carried, self._view.links, self._named, line_bps).plan(rng, most)
+        return RailFlows(self.carried, self._all_links, line_bps).plan(rng, most)
 
     def evidence(self) -> Evidence:
         """The numbers behind a plan without moves."""
@@ -94,7 +102,9 @@ class RailTraffic:
         for flow, history in view.flows.since(self._now_ns - _PAUSE_NS):
             destination = history.destination
             if view.routing.way(destination).via == self._rail:
-                traffic = found.setdefault(destination, _Traffic())
+                priority = view.jobs.priority_of(flow)
+                traffic = found.setdefault(destination, _Traffic(priority=priority))
+                traffic.priority = max(traffic.priority, priority)
                 traffic.best_bps += history.best_bps
                 if view.flows.is_sending(flow, self._now_ns):
                     traffic.rate_bps += history.rate_bps
@@ -103,10 +113,10 @@ class RailTraffic:
 
     def _links(self, destination: Destination, way: Placement) -> frozenset[str]:
         """The links between routers of a way."""
-        return frozenset(filter(is_between_routers, self._view.links.of(path_name(destination.node, way))))
+        return frozenset(filter(is_between_routers, self._all_links.of(path_name(destination.node, way))))
 
     def _is_mapped(self, destination: Destination, way: Placement) -> bool:
-        links = self._view.links.of(path_name(destination.node, way))
+        links = self._all_links.of(path_name(destination.node, way))
         return bool(links) and UNNAMED not in links
 
     def _others(self, destination: Destination, present: Placement) -> tuple[Placement, ...]:
@@ -114,11 +124,12 @@ class RailTraffic:
         if not self._may_move(destination, present):
             return ()
         node, peer, rail = destination
-        known = {self._view.links.of(path_name(node, present))}
+        known = {self._all_links.of(path_name(node, present))}
+        entropies = range(self._view.inventory.entropies(node, peer, self._rail))
+        ways = [Placement(peer=peer, rail=rail, via=self._rail, entropy=entropy) for entropy in entropies]
         found = []
-        for entropy in range(self._view.inventory.entropies(node, peer, self._rail)):
-            way = Placement(peer=peer, rail=rail, via=self._rail, entropy=entropy)
-            links = self._view.links.of(path_name(node, way))
+        for way in sorted(ways, key=lambda way: self._all_links.rank(path_name(node, way))):
+            links = self._all_links.of(path_name(node, way))
             if links in known or not self._is_mapped(destination, way):
                 continue
             if self._view.selector.usable(node, way, self._now_ns):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Literal
 
-from foliot.link_map import UNNAMED, is_between_routers
+from foliot.link_map import UNNAMED
 from foliot_remediator.core.state.inventory import Destination, path_name
 
 if TYPE_CHECKING:
     from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.guards import Guard
+    from foliot_remediator.core.steering.event_links import EventLinks
     from foliot_schemas import Event
     from foliot_schemas.event import Evidence
 
@@ -19,17 +20,16 @@ _LEAST = 2
 """Flows that must share a link, by the words of so many nodes."""
 
 
-def links_named_by(event: Event) -> frozenset[str]:
-    """The links between routers that an event says may be the contended one."""
-    return frozenset(filter(is_between_routers, event.related.get("links", ())))
-
-
 class Witnesses:
-    """The words of the senders of an event's flows, at one moment."""
+    """The words of the senders of an event's flows, at one moment.
 
-    def __init__(self, view: FleetView, event: Event, now_ns: int) -> None:
+    Parameters:
+        links: what is known of links, with what the event says.
+    """
+
+    def __init__(self, view: FleetView, event: Event, links: EventLinks, now_ns: int) -> None:
         self._view = view
-        self._links = links_named_by(event)
+        self._links = links
         self._words: collections.Counter[_Word] = collections.Counter()
         self._sharing: dict[Destination, str] = {}
         """The rail that carries each flow that shares a named link."""
@@ -48,7 +48,7 @@ class Witnesses:
         words = self._words
         evidence: Evidence = {"flows": words.total(), "nodes_sharing": nodes, **{f"flows_{name}": words[name]
             for name in ("unknown", "stale", "idle", "unmapped", "elsewhere", "sharing")}}  # fmt: skip
-        if not self._links:
+        if not self._links.named:
             return "unknown-links", evidence
         if words["unknown"] and words["unknown"] == words.total():
             return "unknown", evidence
@@ -68,8 +68,8 @@ class Witnesses:
             return "idle"
         destination = Destination(node, peer, rail)
         way = self._view.routing.way(destination)
-        links = self._view.links.of(path_name(node, way))
-        if self._links.intersection(links):
+        links = self._links.of(path_name(node, way))
+        if self._links.named.intersection(links):
             self._sharing[destination] = way.via
             return "sharing"
         return "elsewhere" if links and UNNAMED not in links else "unmapped"
