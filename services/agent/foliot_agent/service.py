@@ -64,7 +64,7 @@ class Agent:
     """
 
     def __init__(self, node: NodeSettings, settings: AgentSettings, bus: Bus, clock: HostClock, boot: str) -> None:
-        self.layout = Layout.of(node)
+        self.layout = Layout.of(node, tcp_usec_ts=settings.tcp_usec_ts)
         self.losses = FailedLinks(self.layout, boot)
         self.peers: dict[str, Node] = {}
         self._settings = settings

@@ -29,6 +29,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     memory: str = "/run/foliot"
     """Folder in which the agent remembers over a restart what it needs while the bus is away. The folder should not
     outlive the boot. Empty: it does not remember."""
+    tcp_usec_ts: bool = False
+    """Whether TCP between service addresses stamps its packets in microseconds, so that probes can read their delay
+    (`probe.in_band`). It changes what connections say that begin from then on. The kernel takes it from Linux 6.7 on."""
     key: str = ""
     """Shared by the fleet's agents; authenticates what they tell each other without the bus. Needed to be armed."""
     key_file: str = ""

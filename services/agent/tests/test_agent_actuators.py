@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 
+import msgspec
 import pytest
 from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+from structlog.testing import capture_logs
 
 from foliot.node.addressing import describe
 from foliot_agent.actuators.base import ActuatorError
@@ -195,6 +199,15 @@ class TestOverlay:
         assert "id 700000 local 10.0.0.1 dev rail0 srcport 49200 49201" in details
         assert "fo0e7" not in ip_here("link")
 
+    async def test_an_address_of_another_length_is_made_anew(self, bench, ip_here):
+        """The node had more entropies before, so its networks were smaller."""
+        ip_here("addr del 100.64.0.1/16 dev fo0e0", "addr add 100.64.0.1/19 dev fo0e0")
+        async with AsyncIPRoute() as netlink:
+            await bench.build(netlink)
+        found = ip_here("addr show fo0e0")
+        assert "100.64.0.1/16" in found
+        assert "100.64.0.1/19" not in found
+
     async def test_uninstalling_takes_away_all_of_ours_and_nothing_else(self, bench, ip_here):
         """Also twice; a device of another's with a like name stays."""
         await bench.arm()
@@ -257,3 +270,78 @@ async def test_the_kernel_is_asked_for_the_routes_of_one_nic_alone(namespace, ip
         await restorer.remember("rail0")
     assert [route["dst"] for route in restorer.kept["rail0"]] == ["10.8.0.0"]
     assert {message.get_attr("RTA_OIF") for message in told} == {socket.if_nametoindex("rail0")}
+
+
+@pytest.mark.net
+@pytest.mark.usefixtures("namespace")
+async def test_each_of_64_entropies_has_its_device_and_peers_are_reached_by_it(settings_of, ip_here):
+    """A peer's path address lies within one device's network alone, though those of eight entropies share a /16."""
+    ports = tuple(range(49_200, 49_264))
+    own = msgspec.structs.replace(settings_of(0), entropies=ports)
+    peer = describe(msgspec.structs.replace(settings_of(1), index=8_189, entropies=ports))
+    async with AsyncIPRoute() as netlink:
+        overlay = Overlay(netlink, Layout.of(own))
+        await overlay.build()
+        await overlay.join(peer)
+        actuator = OverlayActuator(netlink, Layout.of(own))
+        await actuator.adopt()
+        await actuator.welcome(peer)
+        for number, rail in enumerate(_RAILS):
+            for entropy, address in enumerate(peer.nic(rail).path_addresses):
+                assert f"{address} dev fo{number}e{entropy} " in ip_here(f"route get {address}")
+        await actuator.place(placed(entropy=63))
+        assert "dev fo0e63 " in ip_here(f"route get {peer.nic('rail0').service_address}")
+        assert "srcport 49263 49264" in ip_here("link show fo0e63", options=("-d",))
+
+
+@pytest.mark.net
+@pytest.mark.usefixtures("namespace")
+@pytest.mark.parametrize("is_wanted", [True, False], ids=["wanted", "not wanted"])
+async def test_routes_make_tcp_stamp_in_microseconds_where_that_is_wanted(settings_of, ip_here, is_wanted):
+    """Those in force and the backups; a start with the other setting changes what is there."""
+    peer = describe(settings_of(1))
+    async with AsyncIPRoute(strict_check=True) as netlink:
+        await Overlay(netlink, Layout.of(settings_of(0))).build()
+        for wanted in (not is_wanted, is_wanted):
+            actuator = OverlayActuator(netlink, Layout.of(settings_of(0), tcp_usec_ts=wanted))
+            await actuator.adopt()
+            await actuator.welcome(peer)
+            await actuator.arm(_BACKUPS[0])
+        address = peer.nic("rail0").service_address
+        for table in (7000, 7100):
+            routes = _features(await ip_routes(netlink, table))
+            assert routes[address] == (16 if is_wanted else None)
+
+
+class Unknowing(NoKernel):
+    """One from before Linux 6.7."""
+
+    def __init__(self) -> None:
+        self.routes = []
+
+    async def route(self, verb, **what):
+        """Refuses features that it does not know."""
+        if "metrics" in what:
+            raise NetlinkError(errno.EINVAL)
+        self.routes.append(what["dst"])
+
+
+async def test_a_kernel_that_does_not_know_microseconds_gets_routes_without(settings_of):
+    """It is said once, and traffic goes on."""
+    kernel, peer = Unknowing(), describe(settings_of(1))
+    actuator = OverlayActuator(kernel, Layout.of(settings_of(0), tcp_usec_ts=True), kernel)
+    with capture_logs() as logs:
+        await actuator.welcome(peer)
+    assert kernel.routes == [nic.service_address for nic in peer.nics]
+    assert [each["event"] for each in logs] == ["tcp_usec_ts_unknown"]
+
+
+async def ip_routes(netlink, table):
+    """The routes in one table, as the kernel tells them."""
+    return [each async for each in await netlink.route("dump", family=socket.AF_INET, table=table)]
+
+
+def _features(routes):
+    """Features by destination; None: a route has none."""
+    metrics = {each.get_attr("RTA_DST"): each.get_attr("RTA_METRICS") for each in routes}
+    return {address: each and each.get_attr("RTAX_FEATURES") for address, each in metrics.items()}

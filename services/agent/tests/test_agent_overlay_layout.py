@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from foliot.node.addressing import describe
+from foliot.settings import NicSettings
 from foliot_agent.core import overlay_layout
 from foliot_schemas import Placement
 
@@ -28,6 +30,16 @@ def test_every_entropy_of_every_rail_has_a_device_of_its_own(layout):
     assert len({device.vni for device in devices}) == len({device.mac for device in devices}) == 4
     assert all(device.vni in overlay_layout.OUR_VNIS for device in devices)
     assert [(device.underlay, device.source_port) for device in devices[1:3]] == [("rail0", 49201), ("rail1", 49200)]
+
+
+def test_64_entropies_of_eight_rails_have_devices(settings_of):
+    """Names fit into 15 characters. Devices, VNIs and MACs are apart, and a leaving node finds each by its VNI."""
+    nics = tuple(NicSettings(rail=f"rail{rail}", number=rail, device=f"eth{rail}") for rail in range(8))
+    settings = msgspec.structs.replace(settings_of(0), nics=nics, entropies=tuple(range(49_200, 49_264)))
+    devices = overlay_layout.devices(overlay_layout.Layout.of(settings))
+    assert all(len({getattr(each, key) for each in devices}) == 512 for key in ("name", "vni", "mac", "address"))
+    assert max(len(each.name) for each in devices) <= 15
+    assert all(each.vni in overlay_layout.OUR_VNIS and each.prefix_length == 19 for each in devices)
 
 
 def test_a_mac_is_local_unicast_and_says_the_address():

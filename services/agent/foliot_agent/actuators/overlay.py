@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_TCP_USEC_TS = 1 << 4
+"""RTAX_FEATURE_TCP_USEC_TS (linux/rtnetlink.h, Linux 6.7)."""
+
 
 class OverlayActuator:
     """Moves traffic to service addresses: single destinations by a route each, all of a rail by one rule.
@@ -43,6 +46,8 @@ class OverlayActuator:
         self._devices = devices or Devices()
         self._peers: dict[str, Node] = {}
         self._found: dict[tuple[int, str], str] = {}
+        self._metrics: dict[str, Any] = {"metrics": {"features": _TCP_USEC_TS}} if layout.tcp_usec_ts else {}
+        """What every route has besides its way."""
 
     async def adopt(self) -> None:
         """Finds what an earlier run left in force, and makes sure of the rules that are always there."""
@@ -146,14 +151,26 @@ class OverlayActuator:
         peer = self._peers[placement.peer]
         route = overlay_layout.route(self._layout, peer, placement, self._table(kept))
         try:
-            await self._netlink.route(
-                "replace", dst=route.destination, dst_len=32, table=route.table, gateway=route.gateway,
-                # The gateway is reachable through the device, whatever other routes say.
-                oif=self._devices.index(route.device), prefsrc=route.source, flags=RTNH_F_ONLINK,
-            )  # fmt: skip
+            await self._replace(route)
         except (NetlinkError, OSError) as error:
             raise ActuatorError(f"route to {route.destination} by {route.device}: {error}") from error
         kept[destination_of(placement)] = placement
+
+    async def _replace(self, route: overlay_layout.Route) -> None:
+        wanted = {
+            "dst": route.destination, "dst_len": 32, "table": route.table, "gateway": route.gateway,
+            # The gateway is reachable through the device, whatever other routes say.
+            "oif": self._devices.index(route.device), "prefsrc": route.source, "flags": RTNH_F_ONLINK,
+        }  # fmt: skip
+        try:
+            await self._netlink.route("replace", **wanted, **self._metrics)
+        except NetlinkError as error:
+            if error.code != errno.EINVAL or not self._metrics:
+                raise
+            await self._netlink.route("replace", **wanted)
+            # The same route is taken without it, so the kernel does not know it.
+            log.warning("tcp_usec_ts_unknown", hint="agent.tcp_usec_ts needs Linux 6.7; traffic goes on without it")
+            self._metrics = {}
 
     async def _remove(self, kept: dict[tuple[str, str], Placement], destination: tuple[str, str]) -> None:
         peer = self._peers[destination[0]]

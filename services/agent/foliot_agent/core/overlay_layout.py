@@ -28,7 +28,6 @@ name find their address on it, which they would not on ``lo``."""
 SERVICE_DEVICE_END = "foliot0-end"
 VXLAN_OVERHEAD = 50
 """Bytes that the encapsulation adds on IPv4: outer Ethernet 14, IP 20, UDP 8, VXLAN 8 (RFC 7348)."""
-PATH_PREFIX_LENGTH = 16
 
 IN_FORCE_TABLE = 7000
 BACKUP_TABLE = 7100
@@ -56,7 +55,9 @@ class VxlanDevice(msgspec.Struct, frozen=True, kw_only=True):
     source_port: int
     mac: str
     address: str
-    """The node's path address, /16."""
+    """The node's path address."""
+    prefix_length: int
+    """Of the network that it is in, with those of the peers."""
 
 
 class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +98,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     numbers: dict[str, int]
     service_prefixes: dict[str, str]
+    tcp_usec_ts: bool = False
+    """Whether routes to service addresses have TCP stamp its packets in microseconds."""
 
     @classmethod
-    def of(cls, settings: NodeSettings) -> Layout:
-        """The layout that follows from the node's settings.
+    def of(cls, settings: NodeSettings, *, tcp_usec_ts: bool = False) -> Layout:
+        """The layout that follows from the node's settings, and from `agent.tcp_usec_ts`.
 
         Raises:
             SettingsError: an address does not fit.
@@ -109,6 +112,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
             node=node_record.describe(settings),
             numbers={nic.rail: nic.number for nic in settings.nics},
             service_prefixes={nic.rail: node_record.service_prefix(settings, nic.rail) for nic in settings.nics},
+            tcp_usec_ts=tcp_usec_ts,
         )
 
     @property
@@ -141,6 +145,7 @@ def devices(layout: Layout) -> tuple[VxlanDevice, ...]:
             source_port=port,
             mac=mac_of(address),
             address=address,
+            prefix_length=node_record.path_prefix_length(len(nic.entropies)),
         )
         for nic in layout.node.nics
         for entropy, (port, address) in enumerate(zip(nic.entropies, nic.path_addresses, strict=True))

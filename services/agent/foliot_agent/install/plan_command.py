@@ -65,7 +65,8 @@ async def rehearse(
         SettingsError: there is no such actuator; those of extensions are there once these are loaded.
     """
     clock = node_clock(node.name)
-    view = NodeView(layout=Layout.of(node), peers={}, clock=clock, restart_cache=RestartCache("", node.name, ""))
+    layout, cache = Layout.of(node, tcp_usec_ts=settings.tcp_usec_ts), RestartCache("", node.name, "")
+    view = NodeView(layout=layout, peers={}, clock=clock, restart_cache=cache)
     changes = await backend(settings.actuator, view).rehearse(peers, paths, clock, act=settings.policy == "act")
     for actuator in others(view):
         changes += await actuator.rehearse()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP
@@ -38,6 +38,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.verb:<7}{self.kind:<11}{self.name}  {words}".rstrip()
 
 
+class _PresentRoute(NamedTuple):
+    """What a route has that the agent sets."""
+
+    gateway: str
+    device: int
+    """Its index."""
+    source: str
+    features: int
+
+
 class DryRun(Devices):
     """Stands for both an `AsyncIPRoute` and the devices of this network namespace.
 
@@ -52,7 +62,7 @@ class DryRun(Devices):
         self._planned: dict[str, int] = {}
         self._numbers = itertools.count(-1, -1)  # no real device has a negative one
         self._entries: dict[str, frozenset[tuple[Any, ...]]] = {}
-        self._routes: dict[int, dict[str, tuple[str, int, str]]] = {}
+        self._routes: dict[int, dict[str, _PresentRoute]] = {}
 
     # -- devices ------------------------------------------------------------------------------------------------------
 
@@ -110,7 +120,9 @@ class DryRun(Devices):
         if verb == "replace":
             device = self._name(what["oif"])
             detail |= {"via": what["gateway"], "dev": device, "src": what["prefsrc"]}
-            if present == (what["gateway"], what["oif"], what["prefsrc"]):
+            features = what.get("metrics", {}).get("features", 0)
+            detail |= {"features": "tcp_usec_ts"} if features else {}
+            if present == (what["gateway"], what["oif"], what["prefsrc"], features):
                 return _nothing()
         self._note("change" if verb == "replace" and present else _verb(verb), "route", what["dst"], detail)
         return _nothing()
@@ -174,12 +186,10 @@ class DryRun(Devices):
             )
         return tuple(what[key] for key in ("ifindex", "dst", "lladdr", "state")) in self._entries[kind]
 
-    async def _present_route(self, table: int, destination: str) -> tuple[str, int, str] | None:
+    async def _present_route(self, table: int, destination: str) -> _PresentRoute | None:
         if table not in self._routes:
             self._routes[table] = {
-                route.get_attr("RTA_DST"): tuple(
-                    route.get_attr(f"RTA_{name}") for name in ("GATEWAY", "OIF", "PREFSRC")
-                )
+                route.get_attr("RTA_DST"): _present(route)
                 async for route in await self._netlink.route("dump", family=socket.AF_INET, table=table)
                 if route.get_attr("RTA_TABLE") == table
             }
@@ -192,6 +202,13 @@ class DryRun(Devices):
 
     def _note(self, verb: Verb, kind: str, name: str, detail: dict[str, str | int]) -> None:
         self.changes.append(Change(verb=verb, kind=kind, name=name, detail=detail))
+
+
+def _present(route: Any) -> _PresentRoute:
+    gateway, index, source, metrics = (
+        route.get_attr(f"RTA_{name}") for name in ("GATEWAY", "OIF", "PREFSRC", "METRICS")
+    )
+    return _PresentRoute(gateway, index, source, (metrics and metrics.get_attr("RTAX_FEATURES")) or 0)
 
 
 def _verb(verb: str) -> Verb:

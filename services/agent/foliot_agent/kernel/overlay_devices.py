@@ -138,20 +138,21 @@ class Overlay:
         self._loosen(device.name)
         mtu = nic.get_attr("IFLA_MTU") - overlay_layout.VXLAN_OVERHEAD
         await self._netlink.link("set", index=self._devices.index(device.name), state="up", mtu=mtu)
-        await self._addresses(device.name, {device.address}, overlay_layout.PATH_PREFIX_LENGTH)
+        await self._addresses(device.name, {device.address}, device.prefix_length)
         return present is None
 
     async def _addresses(self, device: str, wanted: set[str], length: int) -> None:
         index = self._devices.index(device)
         present = {
-            message.get_attr("IFA_ADDRESS")
+            (message.get_attr("IFA_ADDRESS"), message["prefixlen"])
             async for message in await self._netlink.addr("dump", family=socket.AF_INET, index=index)
-            if message["prefixlen"] == length
         }
-        for address in wanted - present:
-            await self._netlink.addr("add", index=index, address=address, prefixlen=length)
-        for address in present - wanted:
-            await self._netlink.addr("del", index=index, address=address, prefixlen=length)
+        for address in wanted:
+            if (address, length) not in present:
+                await self._netlink.addr("add", index=index, address=address, prefixlen=length)
+        for address, before in present:
+            if (before == length) != (address in wanted):  # another's of ours, or ours of another length
+                await self._netlink.addr("del", index=index, address=address, prefixlen=before)
 
     async def _forwarding(self, verb: str, entry: overlay_layout.PeerEntry) -> None:
         index = self._devices.index(entry.device)
