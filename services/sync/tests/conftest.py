@@ -83,6 +83,8 @@ class Fleet:
         """What sync has said last: probes prune for the slopes that it allows."""
         self.utc: dict[int, tuple[float, int]] = {}
         """Nodes whose CLOCK_REALTIME is UTC, that is true time, but for so much; and what they say it may be off by."""
+        self.monotonic_ppb: dict[int, float] = {}
+        """Nodes that tell their CLOCK_MONOTONIC, and by how much that runs faster than local time."""
         self.leap: tuple[float, int] | None = None
         """A leap second, and the true time at which it begins.
 
@@ -115,6 +117,17 @@ class Fleet:
             return self.local_at(node, true_s) - self.boot_ns[node] + self.epoch_ns
         leapt_s = self.leap[1] if self.leap is not None and true_s >= self.leap[0] else 0
         return self.epoch_ns + round(true_s * SECOND + self.utc[node][0] + self.random.normal(0, 50)) - leapt_s * SECOND
+
+    def monotonic_ns(self, node: int, local_ns: int) -> int:
+        """CLOCK_MONOTONIC of a node that tells it, at a local time."""
+        return local_ns + 5 * SECOND + round(1e-9 * self.monotonic_ppb[node] * (local_ns - self.boot_ns[node]))
+
+    def monotonic_word(self, node: int, until_ns: int) -> dict[str, float]:
+        """What a node says of its CLOCK_MONOTONIC."""
+        if node not in self.monotonic_ppb:
+            return {}
+        away_ns = self.monotonic_ns(node, until_ns) - until_ns
+        return {"monotonic_ns": away_ns, "monotonic_ppb": self.monotonic_ppb[node]}
 
     def kernel_word(self, node: int, true_s: float) -> dict[str, int]:
         """What a host's kernel says of TAI and of the leap second."""
@@ -196,6 +209,7 @@ class Fleet:
             epoch_ns=self.realtime_ns(node, until_s) - until_ns,
             utc_error_ns=self.utc.get(node, (0, -1))[1],
             **self.kernel_word(node, until_s),
+            **self.monotonic_word(node, until_ns),
             streams=tuple(streams),
             tolerated=8,
         )

@@ -113,14 +113,15 @@ def test_step_within_the_window_tears_the_pair():
 def test_stream_that_disagrees_is_left_out():
     """One stream 20 us off among five is outvoted."""
     offsets, sigmas = np.array([0.0, 30, -20, 10, 20_000]), np.full(5, 50.0)
-    mean, variance = combine(offsets, sigmas, np.zeros(5, dtype=int), 1)
+    mean, variance, misfits = combine(offsets, sigmas**2, np.zeros(5, dtype=int), 1)
     assert mean[0] == pytest.approx(5)
     assert np.sqrt(variance[0]) == pytest.approx(25)
+    assert misfits.off.tolist() == pytest.approx([-5, 25, -25, 5, 19_995])
 
 
 def test_two_streams_that_disagree_both_stay_and_the_variance_says_so():
     """Of two nobody can say which is wrong."""
-    mean, variance = combine(np.array([0.0, 20_000]), np.full(2, 50.0), np.zeros(2, dtype=int), 1)
+    mean, variance, _ = combine(np.array([0.0, 20_000]), np.full(2, 2_500.0), np.zeros(2, dtype=int), 1)
     assert mean[0] == pytest.approx(10_000)
     assert np.sqrt(variance[0]) == pytest.approx(10_000, rel=0.01)
 

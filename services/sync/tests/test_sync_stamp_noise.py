@@ -9,6 +9,7 @@ import pytest
 from foliot_schemas import StampBatch
 from foliot_schemas.observation import Stream
 from foliot_sync.core.fit.pair_estimate import PairEstimates
+from foliot_sync.core.lasting_misfit import LastingMisfits
 from foliot_sync.core.solve.stamp_noise import stamp_noise
 from foliot_sync.core.solve.window_solution import weigh
 from foliot_sync.core.synchroniser import Synchroniser
@@ -65,7 +66,7 @@ def offset_variances(pairs):
         pairs.initiator, pairs.responder, whole, whole, none, pairs.noise_ns**2, none, none + 1.0, none - 1e6, none + 1e6, pairs.noise_ns, none > 0
     )  # fmt: skip
     tracks = ClockTracks.unknown(4, 20.0)._replace(windows=ones.astype(int), p00=ones, p11=ones)
-    return weigh(estimates, tracks, 0).offsets.variance[1:]
+    return weigh(estimates, tracks, 0, LastingMisfits()).offsets.variance[1:]
 
 
 def test_nodes_have_no_word_for_their_noise():

@@ -42,6 +42,7 @@ def clock_states(
     steered = settings.steer_ppb_s * settings.window_s
     local_ns, lasts_ns = tracks.as_of_ns.tolist(), settings.void_after_windows * settings.window_ns
     promised_until_ns = zip(np.where(known, tracks.measured_ns, tracks.as_of_ns).tolist(), known.tolist(), strict=True)
+    monotonic = [timescale.realtime.monotonic(name, at_ns) for name, at_ns in zip(seen.names, local_ns, strict=True)]
     columns = {
         "clock": seen.names,
         "offset_ns": [
@@ -63,6 +64,8 @@ def clock_states(
         "utc_disagreement": [timescale.disagreement(name) for name in seen.names],
         "stamp_noise_ns": records.noise_ns.tolist(),
         "rate_wander_ppb": rate_wander.tolist(),
+        "monotonic_ns": [_near(each_ns) for each_ns, _ in monotonic],
+        "monotonic_ppb": [rate_ppb for _, rate_ppb in monotonic],
     }
     seconds = timescale.seconds
     shared: dict[str, Any] = {

@@ -13,6 +13,7 @@ from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
 from foliot_sync.core.clock_states import clock_states
 from foliot_sync.core.fit.shard_fit import ShardFit, merged_pairs
+from foliot_sync.core.lasting_misfit import LastingMisfits
 from foliot_sync.core.limits import GATE_SIGMAS, SETTLE_WINDOWS, SIGMAS, TAKEOVER_WINDOWS, WORST_PPB
 from foliot_sync.core.solve.window_solution import disbelieved, hard_room, outliers, torn_clocks, weigh
 from foliot_sync.core.timescale.steering import Timescale
@@ -69,6 +70,7 @@ class Synchroniser:
         self._spoken: dict[str, tuple[int, int]] = {}
         """Of each node, the local time of its last word and when that came."""
         self._fitter = ShardFit(self.settings)
+        self._misfits = LastingMisfits()
         self._tracks = kalman.ClockTracks.unknown(0, 0.0)
         self._records = ClockRecords.unknown(0, self.settings)
         self._now_ns = 0
@@ -218,7 +220,7 @@ class Synchroniser:
         sound = take(pairs, ~pairs.torn)
         for _ in range(2):
             reference = self._numbers[self.reference]
-            weighing = weigh(sound, self._tracks, reference)
+            weighing = weigh(sound, self._tracks, reference, self._misfits)
             if weighing is None:
                 break
             certain, likely = outliers(weighing, reference, GATE_SIGMAS, SIGMAS)
@@ -231,6 +233,7 @@ class Synchroniser:
             if accused and self._hand_over(self._heir(sound, torn)):
                 continue
             self._learn(weighing, against, suspected)
+            weighing.teach(self._misfits, weighing.tracks.known & ~against & ~suspected)
             self._forget(torn)
             return weighing.reached, against | torn
         self._forget(torn)

@@ -6,7 +6,7 @@ them all. Each stream then has its own intercepts, because each path has its own
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,16 @@ class Widths(NamedTuple):
     """Mean gap between the lowest points of either direction."""
 
 
+class Misfits(NamedTuple):
+    """What each stream is off by from the mean of its pair, as measured, one element each."""
+
+    off: Floats
+    """In ns. What a single window can differ by from what is usual is limited, so that none counts for many."""
+    variance: Floats
+    compared: Mask
+    """Whether the pair has other streams."""
+
+
 def measure(
     clouds: PointClouds,
     rows: Ints,
@@ -71,8 +81,9 @@ def measure(
     settings: SyncSettings,
     *,
     longer_ns: Floats | float = 0.0,
-) -> tuple[PairEstimates, Widths, TailShapes]:
-    """The measurement of every pair of clocks in these clouds, and the widths of its streams.
+    lasting_ns: Floats | float = 0.0,
+) -> tuple[PairEstimates, Widths, TailShapes, Misfits]:
+    """The measurement of every pair of clocks in these clouds, and what its streams have shown.
 
     Parameters:
         clouds: those of a window.
@@ -80,6 +91,7 @@ def measure(
         floors: the least widths of streams.
         tails: how their lowest points usually lie.
         longer_ns: per stream, by how much longer forth takes than back, measured by other means.
+        lasting_ns: per stream, what its offset is usually off by: see `lasting_misfit`.
     """
     pairs, stray = len(clouds.initiator), _stray_ns(settings)
     lines = find_lines(clouds, floors.least(rows), stray, settings)
@@ -96,10 +108,8 @@ def measure(
     doubt = (late[0::2] + late[1::2]) / 2
     wrong, variance = _lateness(late, half, floors.known(rows, half, doubt), noise, tails.apart(rows))
 
-    upper, lower = np.full(pairs, np.inf), np.full(pairs, -np.inf)
-    np.minimum.at(upper, clouds.pair, middle.ceiling[0::2] + stray)
-    np.maximum.at(lower, clouds.pair, -middle.ceiling[1::2] - stray)
-    mean, variance = combine(offset - wrong, np.sqrt(variance), clouds.pair, pairs)
+    lower, upper = _limits(clouds, middle.ceiling, stray)
+    mean, mean_variance, misfits = combine(offset - wrong, variance, clouds.pair, pairs, lasting_ns)
     # All streams of a pair are wrong together if its line is turned wrongly.
     lever_s = (middle.least_at_s[0::2] + middle.least_at_s[1::2]) / 2
     lever_s = np.bincount(clouds.pair, weights=lever_s) / np.bincount(clouds.pair)
@@ -109,7 +119,7 @@ def measure(
         at_ns=clouds.at_ns,
         base_ns=clouds.base_ns,
         offset_ns=mean,
-        variance=variance + lines.doubt * lever_s**2 + clouds.noise_ns**2,
+        variance=mean_variance + lines.doubt * lever_s**2 + clouds.noise_ns**2,
         slope_ppb=lines.fitted,
         slope_variance=lines.variance,
         lower_ns=lower,
@@ -117,7 +127,16 @@ def measure(
         noise_ns=clouds.noise_ns,
         torn=torn(clouds, lines, stray) | (lower > upper),
     )
-    return measured, Widths(half, doubt, gap), shapes
+    return measured, Widths(half, doubt, gap), shapes, misfits
+
+
+def _limits(clouds: PointClouds, ceiling: Floats, stray: float) -> tuple[Floats, Floats]:
+    """The least and the greatest offset of each pair that no stamp contradicts."""
+    pairs = len(clouds.initiator)
+    upper, lower = np.full(pairs, np.inf), np.full(pairs, -np.inf)
+    np.minimum.at(upper, clouds.pair, ceiling[0::2] + stray)
+    np.maximum.at(lower, clouds.pair, -ceiling[1::2] - stray)
+    return lower, upper
 
 
 def _lateness(
@@ -152,26 +171,40 @@ def _lateness(
     return wrong, known.variance + (wrong / total * doubt) ** 2 + noise_ns**2
 
 
-def combine(offset: Floats, sigma: Floats, pair: Ints, pairs: int) -> tuple[Floats, Floats]:
-    """The weighted mean of the streams of each pair, and its variance.
+def combine(
+    offset: Floats, variance: Floats, pair: Ints, pairs: int, lasting: Floats | float = 0.0
+) -> tuple[Floats, Floats, Misfits]:
+    """The weighted mean of the streams of each pair, its variance, and what the streams are off by.
 
     A stream far from the weighted median is left out, but only if more than half remain. Of two that disagree nothing
     says which is wrong. Both stay then, and the variance grows by their disagreement (the Birge ratio).
+
+    Parameters:
+        offset: of each stream, in ns.
+        variance: of that.
+        pair: the number of its pair.
+        pairs: how many there are.
+        lasting: what it is usually off by, in ns. The mean is corrected by that, and the choice of streams. The variance
+            is not, because what all are off by together shows in how far they are apart, and nowhere else.
     """
-    offsets, sigmas = _padded(offset, pair, pairs, 0.0), _padded(sigma, pair, pairs, np.inf)
-    weights = sigmas**-2.0
+    streams = _Padding.of(pair, pairs)
+    measured, variances = streams.padded(offset, 0.0), streams.padded(variance, np.inf)
+    offsets = streams.padded(offset - lasting, 0.0)
+    weights = 1 / variances
     order = offsets.argsort(axis=1)
     heap = np.take_along_axis(weights, order, axis=1).cumsum(axis=1)
     middle = (heap >= heap[:, -1:] / 2).argmax(axis=1)
     median = np.take_along_axis(offsets, np.take_along_axis(order, middle[:, None], axis=1), axis=1)
     present = weights > 0
-    agree = present & (np.abs(offsets - median) <= DISAGREEMENT_SIGMAS * np.where(present, sigmas, 1.0))
+    sigmas = np.where(present, np.sqrt(np.where(present, variances, 1.0)), 1.0)
+    agree = present & (np.abs(offsets - median) <= DISAGREEMENT_SIGMAS * sigmas)
     decided = (agree.sum(axis=1) * 2 > present.sum(axis=1))[:, None]
     weights = np.where(decided & ~agree, 0.0, weights)
     total = weights.sum(axis=1)
-    mean = (weights * offsets).sum(axis=1) / total
-    scatter = (weights * (offsets - mean[:, None]) ** 2).sum(axis=1) / np.maximum((weights > 0).sum(axis=1) - 1, 1)
-    return mean, np.maximum(scatter, 1.0) / total
+    off = measured - ((weights * measured).sum(axis=1) / total)[:, None]
+    scatter = (weights * off**2).sum(axis=1) / np.maximum((weights > 0).sum(axis=1) - 1, 1)
+    misfits = Misfits(streams.flat(off), variance, (present.sum(axis=1) > 1)[pair])
+    return (weights * offsets).sum(axis=1) / total, np.maximum(scatter, 1.0) / total, misfits
 
 
 def _stray_ns(settings: SyncSettings) -> float:
@@ -179,11 +212,29 @@ def _stray_ns(settings: SyncSettings) -> float:
     return SIGMAS * settings.wander_ppb * float(np.sqrt(2 * settings.window_s**3 / _BRIDGE))
 
 
-def _padded(values: Floats, pair: Ints, pairs: int, missing: float) -> Floats:
-    """Values of streams as one row per pair."""
-    order = np.argsort(pair, kind="stable")
-    counts = np.bincount(pair, minlength=pairs)
-    place = np.arange(len(pair)) - np.concatenate(([0], np.cumsum(counts)[:-1]))[pair[order]]
-    rows = np.full((pairs, int(counts.max())), missing)
-    rows[pair[order], place] = values[order]
-    return rows
+class _Padding(NamedTuple):
+    """Where the values of streams lie in a table with a row per pair."""
+
+    pair: Ints
+    place: Ints
+    """Of each stream in its pair's row."""
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, pair: Ints, pairs: int) -> _Padding:
+        """By the pair of each stream."""
+        order = np.argsort(pair, kind="stable")
+        counts = np.bincount(pair, minlength=pairs)
+        place = np.empty(len(pair), np.int64)
+        place[order] = np.arange(len(pair)) - np.concatenate(([0], np.cumsum(counts)[:-1]))[pair[order]]
+        return cls(pair, place, (pairs, int(counts.max())))
+
+    def padded(self, values: Floats, missing: float) -> Floats:
+        """Values of streams as that table."""
+        rows = np.full(self.shape, missing)
+        rows[self.pair, self.place] = values
+        return rows
+
+    def flat(self, table: Any) -> Any:
+        """The table's values, one a stream."""
+        return table[self.pair, self.place]

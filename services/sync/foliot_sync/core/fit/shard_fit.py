@@ -16,6 +16,7 @@ from foliot_sync.core.fit.delay_tails import DelayTails
 from foliot_sync.core.fit.pair_estimate import PairEstimates, measure
 from foliot_sync.core.fit.point_clouds import gather
 from foliot_sync.core.fit.reassembly import Reassembly
+from foliot_sync.core.lasting_misfit import LastingMisfits
 from foliot_sync.core.limits import RATE_LIMIT_PPB
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from foliot_schemas.observation import StampBatch
     from foliot_sync.core.arrays import Ints, Mask
     from foliot_sync.core.fit.delay_tails import TailShapes
-    from foliot_sync.core.fit.pair_estimate import Widths
+    from foliot_sync.core.fit.pair_estimate import Misfits, Widths
     from foliot_sync.core.fit.reassembly import Arrival
     from foliot_sync.settings import SyncSettings
 
@@ -56,6 +57,17 @@ def merged_pairs(parts: Iterable[Fits], numbers: ClockNumbers) -> PairEstimates 
     return arrays.joined(found)
 
 
+class _Shown(NamedTuple):
+    """What the streams of a window have shown, one row each."""
+
+    stream: Ints
+    trusted: Mask
+    """Whether its clocks were as their last states had them."""
+    widths: Widths
+    shapes: TailShapes
+    misfits: Misfits
+
+
 class ShardFit:
     """Fits the pairs of the nodes whose batches it is given, one window after another."""
 
@@ -67,9 +79,9 @@ class ShardFit:
         self._floors = DelayFloors()
         self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
-        self._last: tuple[Ints, Mask, Widths, TailShapes] | None = None
-        """Streams of the last window that a straight line fitted, whether their clocks were trusted then, and their
-        widths, not yet learnt."""
+        self._misfits = LastingMisfits()
+        self._last: _Shown | None = None
+        """Of the last window's streams that a straight line fitted, not yet learnt."""
 
     def add(self, batch: StampBatch, arrived_ns: int) -> bool:
         """Takes in a batch for the next `close`: see `Reassembly.add`."""
@@ -94,12 +106,16 @@ class ShardFit:
             trusted = (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)[clouds.pair]
             self._learn(rows[trusted])
             clouds = clouds.with_noise(self._floors.noise_ns(rows))
-            longer_ns = self._asymmetries.of(clouds.paths)
-            pairs, widths, shapes = measure(
-                clouds, rows, self._floors, self._tails, self._settings, longer_ns=longer_ns
+            pairs, widths, shapes, misfits = measure(
+                clouds,
+                rows,
+                self._floors,
+                self._tails,
+                self._settings,
+                longer_ns=self._asymmetries.of(clouds.paths),
+                lasting_ns=self._misfits.of(rows),
             )
-            straight = ~pairs.torn[clouds.pair]
-            self._last = rows[straight], trusted[straight], take(widths, straight), take(shapes, straight)
+            self._last = take(_Shown(rows, trusted, widths, shapes, misfits), ~pairs.torn[clouds.pair])
             pairs, clocks = self._among(pairs)
         latest = {
             batch.node: HeardNode(
@@ -111,6 +127,8 @@ class ShardFit:
                 tai_offset_s=batch.tai_offset_s,
                 leap_s=batch.leap_s,
                 leap_utc_ns=batch.leap_utc_ns,
+                monotonic_ns=batch.monotonic_ns,
+                monotonic_ppb=batch.monotonic_ppb,
             )
             for batch, arrived_ns in arrivals
         }
@@ -125,12 +143,14 @@ class ShardFit:
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])
 
     def _learn(self, trusted: Ints) -> None:
-        """Remembers the last window's widths.
+        """Remembers what the last window's streams have shown.
 
         But not those of clocks that turned out to have been stepped or slewed in it. These are wrong.
         """
         if self._last is not None:
-            rows, before, widths, shapes = self._last
-            sure = np.isin(rows, trusted) | ~before
-            self._floors.learn(rows[sure], *take(widths, sure))
-            self._tails.learn(rows[sure], take(shapes, sure))
+            sure = np.isin(self._last.stream, trusted) | ~self._last.trusted
+            shown = take(self._last, sure)
+            self._floors.learn(shown.stream, *shown.widths)
+            self._tails.learn(shown.stream, shown.shapes)
+            compared = take(shown, shown.misfits.compared)
+            self._misfits.learn(compared.stream, compared.misfits.off, compared.misfits.variance)

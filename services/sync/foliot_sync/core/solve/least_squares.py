@@ -90,10 +90,20 @@ class Solution(NamedTuple):
     surplus: float
     """Root mean square misfit of the accepted edges, by their weights and per independent loop: an estimate of the
     error of a pair that counts."""
+    misfit: Floats
+    """What each edge has more than the values say that fit all of them as they are; nan where it counts for none."""
 
 
-def solve(edges: Edges, nodes: int, ground: int) -> Solution:
-    """The values of all nodes that accepted edges connect to the ground, whose value is 0."""
+def solve(edges: Edges, nodes: int, ground: int, lasting: Floats | float = 0.0) -> Solution:
+    """The values of all nodes that accepted edges connect to the ground, whose value is 0.
+
+    Parameters:
+        edges: any; two nodes may have several.
+        nodes: how many there are.
+        ground: the node whose value is 0.
+        lasting: what each edge's difference is usually off by. The values are corrected by that. Which edges count,
+            and how well they fit, is judged without it.
+    """
     labels = _components(edges.start, edges.end, nodes)
     reached = labels == labels[ground]
     usable = reached[edges.start]
@@ -110,12 +120,18 @@ def solve(edges: Edges, nodes: int, ground: int) -> Solution:
     variance = _variances(system, some, np.where(accepted, weights, 0.0), ground) * excess
     everywhere = np.zeros(len(edges.start), dtype=bool)
     everywhere[usable] = accepted
+    off = np.full(len(edges.start), np.nan)
+    off[usable] = np.where(accepted, misfit, np.nan)
+    usual = np.where(accepted, np.broadcast_to(lasting, edges.start.shape)[usable], 0.0)
+    if usual.any():
+        value = value - _System(some._replace(difference=usual), system.unknown).solve(believed, np.zeros(nodes))
     return Solution(
         value=np.where(reached, value, np.nan),
         variance=np.where(reached, variance, np.nan),
         accepted=everywhere,
         neighbours=_neighbours(some, accepted, nodes),
         surplus=surplus,
+        misfit=off,
     )
 
 

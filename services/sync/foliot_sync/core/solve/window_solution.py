@@ -17,6 +17,7 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.pair_estimate import PairEstimates
+    from foliot_sync.core.lasting_misfit import LastingMisfits
 
 
 _NEAR_NS = 60 * NANOSECONDS
@@ -38,6 +39,19 @@ class WindowSolution(NamedTuple):
     """The clock that the others were measured against."""
     noise_ns: Floats
     """The noise of each clock's stamps, see `stamp_noise`; inf: the clock has no pair."""
+    variance: Floats
+    """Of each pair's offset, at the common time."""
+
+    def teach(self, misfits: LastingMisfits, sure: Mask) -> None:
+        """Remembers what pairs of clocks of which all are sure are off by.
+
+        Parameters:
+            misfits: where they are remembered.
+            sure: the clocks that are where they were expected.
+        """
+        sound, misfit = self.sound, self.offsets.misfit
+        known = np.isfinite(misfit) & sure[sound.initiator] & sure[sound.responder]
+        misfits.learn(_keys(sound)[known], misfit[known], self.variance[known])
 
 
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
@@ -62,8 +76,17 @@ def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
     return torn
 
 
-def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> WindowSolution | None:
-    """The innovation of every clock that sound pairs connect to one that is known; None if they connect none."""
+def weigh(
+    sound: PairEstimates, tracks: kalman.ClockTracks, reference: int, misfits: LastingMisfits
+) -> WindowSolution | None:
+    """The innovation of every clock that sound pairs connect to one that is known; None if they connect none.
+
+    Parameters:
+        sound: the pairs, none torn.
+        tracks: what is known of the clocks.
+        reference: the clock to measure against, if it is there.
+        misfits: what pairs are usually off by.
+    """
     ground = _ground(sound, tracks, reference)
     if ground is None:
         return None
@@ -84,7 +107,8 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> W
     noise = stamp_noise(sound, clocks)
     variance = sound.variance + np.maximum(noise.pairs**2 - sound.noise_ns**2, 0.0)
     variance += apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
-    offsets = solve(Edges(sound.initiator, sound.responder, seen.offset_ns, variance), clocks, ground)
+    edges = Edges(sound.initiator, sound.responder, seen.offset_ns, variance)
+    offsets = solve(edges, clocks, ground, misfits.of(_keys(sound)))
     reached = np.isfinite(offsets.value)
     # The errors of hosts' own stamping paths do not average out, neither over the mesh nor over windows.
     lasting = np.where(reached, noise.clocks**2, 0.0)
@@ -95,7 +119,12 @@ def weigh(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> W
     tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
-    return WindowSolution(tracks, reached, measured, offsets, sound, ground, noise.clocks)
+    return WindowSolution(tracks, reached, measured, offsets, sound, ground, noise.clocks, variance)
+
+
+def _keys(pairs: PairEstimates) -> Ints:
+    """A number for each pair of clocks, the same in all windows."""
+    return (pairs.initiator << 32) | pairs.responder
 
 
 def _ground(sound: PairEstimates, tracks: kalman.ClockTracks, reference: int) -> int | None:

@@ -84,6 +84,18 @@ class RealtimeOffsets:
         wall = self._realtime.get(name)
         return 0 if wall is None else wall.node.epoch_ns
 
+    def monotonic(self, name: str, local_ns: int) -> tuple[int, float]:
+        """CLOCK_MONOTONIC of a clock's host minus this local time of it, and by how much it runs faster, in ppb.
+
+        (0, 0.0): its node does not say.
+        """
+        wall = self._realtime.get(name)
+        if wall is None or not wall.node.monotonic_ns:
+            return 0, 0.0
+        rate_ppb = wall.node.monotonic_ppb
+        gained_ns = round(rate_ppb * 1e-9 * (local_ns - wall.node.until_ns))
+        return wall.node.monotonic_ns + gained_ns or 1, rate_ppb
+
     def word(self, name: str) -> KernelWord:
         """What the kernel of a clock's host has said of UTC last."""
         wall = self._realtime.get(name)
