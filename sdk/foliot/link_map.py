@@ -4,13 +4,17 @@
 ``node0.rail0/out``          from a NIC to its router
 ``10.110.0.5``               between routers, by the address of the port that it enters
 ``node3.rail0/in``           from a router to a NIC
+``inferred:`` and a path     between routers that do not answer, by the first of the paths that
+                             are late together
 =========================== ==================================================================
 
 Two paths with the same link share it. A link that enters a router which does not answer has no name, as it may be any.
+Only delays can tell then that paths share one: no `LinkMap` has an inferred link.
 """
 
 from __future__ import annotations
 
+import sys
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 UNNAMED = ""
 """A link of which nothing is known but that it is there."""
+_INFERRED = "inferred:"
 
 
 def link_out(nic: str) -> str:
@@ -40,10 +45,20 @@ def is_between_routers(link: str) -> bool:
     return link != UNNAMED and not link.endswith(("/out", "/in"))
 
 
+def inferred_link(paths: Iterable[str]) -> str:
+    """The link that paths share whose routers do not answer, as their delays tell."""
+    return f"{_INFERRED}{min(paths)}"
+
+
+def is_inferred(link: str) -> bool:
+    """Whether delays alone tell of a link."""
+    return link.startswith(_INFERRED)
+
+
 class LinkMap:
     """What nodes have told of the routers of their paths, as links.
 
-    It holds a tuple for each path that was told: some 300 bytes.
+    It holds a tuple for each path that was told, and each name of a link once: some 190 bytes a path.
     """
 
     def __init__(self) -> None:
@@ -93,7 +108,7 @@ def _links_of(path: str, routers: dict[int, int]) -> tuple[str, ...]:
     source, destination, _ = parse_path(path)
     # The port by which the first router is entered is the other end of the NIC's own link.
     between = (_entered(routers.get(hop)) for hop in range(2, max(routers) + 1))
-    return link_out(source), *between, link_in(destination)
+    return tuple(map(sys.intern, (link_out(source), *between, link_in(destination))))
 
 
 def _entered(address: int | None) -> str:

@@ -122,9 +122,10 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     service_prefix: str = "10.200.0.0/13"
     """Carved into a /16 per rail; jobs use these addresses."""
     path_prefix: str = "100.64.0.0/10"
-    """Carved into a /16 per rail and entropy; probes use these addresses. The default is RFC 6598's shared space."""
+    """Carved into a network per rail and entropy; probes use these addresses. The default is RFC 6598's shared space."""
     entropies: tuple[int, ...] = (49200, 49201, 49202, 49203)
-    """UDP source ports of the overlay, at most 8: what the switches' hash sees."""
+    """UDP source ports of the overlay, at most 64: what the switches' hash sees. Indexes of nodes go up to 65,533 with 8
+    of them, 32,765 with 16, 16,381 with 32 and 8,189 with 64: by the node of a fleet that has most."""
     probe_port: int = 7946
     """UDP port of the probes."""
     agent_port: int = 7947

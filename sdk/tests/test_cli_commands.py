@@ -38,7 +38,9 @@ def test_help_and_a_wrong_word_name_all_subcommands(capsys):
         with pytest.raises(SystemExit):
             main(arguments)
         said = "".join(capsys.readouterr())
-        assert all(name in said for name in ("up", "watch", "trace", "clock", "decode", "keys", "agent", "node", "lab"))
+        assert all(
+            name in said for name in ("up", "watch", "trace", "map", "clock", "decode", "keys", "agent", "node", "lab")
+        )
 
 
 @pytest.mark.parametrize("command", ["node", "agent"])

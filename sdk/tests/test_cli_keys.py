@@ -50,7 +50,7 @@ def test_what_is_there_already_is_left(keys, tmp_path):
         assert keys("node", "--missing", "node3")[0] == 0
         made.append(contents(tmp_path))
     assert made[0] == made[1]
-    assert len(keys("list")[1].splitlines()) == 8
+    assert len(keys("list")[1].splitlines()) == 9
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,17 @@ def test_the_servers_certificate_is_renewed_for_other_names_and_before_its_end(k
     assert (tmp_path / "keys" / "ca.pem").read_bytes() == authority
 
 
+def test_a_role_of_a_newer_version_gets_its_key_with_the_permissions(keys, tmp_path):
+    """After an update; the credentials that there are stay as they are."""
+    keys("make")
+    (tmp_path / "keys" / "secret" / "scheduler.nk").unlink()
+    before = contents(tmp_path)
+    assert keys("server-conf")[0] == 0
+    after = contents(tmp_path)
+    assert {path.name for path in after.keys() - before.keys()} == {"scheduler.nk"}
+    assert all(after[path] == before[path] for path in before)
+
+
 def test_every_service_has_credentials_of_its_role(keys, tmp_path):
     """And the two processes of a node have theirs, by the node's name as a subject token."""
     keys("make")
@@ -128,7 +139,7 @@ def test_every_service_has_credentials_of_its_role(keys, tmp_path):
     folder = tmp_path / "keys"
     for role in ("sync", "detector", "remediator", "gateway"):
         assert holder((folder / "services" / role / f"{role}.creds").read_text())[0] == role
-    for role in ("reader", "admin"):
+    for role in ("scheduler", "reader", "admin"):
         assert holder((folder / "tools" / f"{role}.creds").read_text())[0] == role
     for role in ("probe", "agent"):
         assert holder((folder / "nodes" / "_4eode_2e4" / f"{role}.creds").read_text()) == (role, "_4eode_2e4")
@@ -162,13 +173,15 @@ def test_what_was_made_is_listed_and_revoked_by_name(keys, tmp_path):
     keys("make")
     keys("node", "node3", "--days", "30")
     keys("tool", "grafana")
+    keys("tool", "slurm", "--role", "scheduler")
     before = (tmp_path / "keys" / "server" / "server.conf").read_text()
     status, said, _ = keys("revoke", "node3")
     assert (status, said.count("revoked: ")) == (0, 2)
     assert (tmp_path / "keys" / "server" / "server.conf").read_text() != before
     listed = keys("list")[1].splitlines()
     assert sum("node3" in line and "revoked" in line for line in listed) == 2
-    assert sum("grafana" in line and "holds" in line for line in listed) == 1
+    assert sum(line.startswith("reader") and "grafana" in line and "holds" in line for line in listed) == 1
+    assert sum(line.startswith("scheduler") and "slurm" in line and "holds" in line for line in listed) == 1
 
     status, _, said = keys("revoke", "node9")
     assert (status, "no credentials of node9" in said) == (1, True)

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 import numpy as np
 import pytest
 
-from foliot.link_map import UNNAMED, LinkMap, is_between_routers
+from foliot.link_map import UNNAMED, LinkMap, inferred_link, is_between_routers, is_inferred
 from foliot_schemas import HopBatch, HopRow
 
 NEAR, FAR, OTHER = "a.r0>b.r0#0", "a.r0>c.r0#0", "a.r0>c.r0#1"
@@ -46,6 +46,14 @@ def test_a_router_that_is_silent_leaves_its_link_unnamed(links):
     assert [is_between_routers(link) for link in links.of(OTHER)] == [False, False, True, False]
 
 
+def test_a_link_that_delays_tell_of_has_a_name_of_its_own():
+    """By the first of its paths; it is between routers, and no router's address."""
+    link = inferred_link([OTHER, NEAR])
+    assert link == f"inferred:{min(NEAR, OTHER)}"
+    assert [is_inferred(each) for each in (link, "10.1.0.1", "a.r0/out", UNNAMED)] == [True, False, False, False]
+    assert is_between_routers(link)
+
+
 def test_what_is_told_again_is_no_news(links):
     """A node tells all of it each half minute."""
     assert links.take(told("a", **{NEAR: ["10.0.0.0"]})) == []
@@ -65,3 +73,10 @@ def test_paths_are_forgotten_by_name(links):
     """Also those that nobody told."""
     links.forget_paths([FAR, "b.r0>a.r0#0"])
     assert sorted(links.paths()) == [NEAR, OTHER]
+
+
+def test_paths_that_share_a_link_share_its_name(links):
+    """A fleet has many more paths than links."""
+    assert links.of(NEAR)[0] is links.of(FAR)[0]
+    links.take(told("b", **{"b.r0>c.r0#0": ["10.0.0.2", "10.1.0.3", "10.1.0.8"]}))
+    assert links.of("b.r0>c.r0#0")[2] is links.of(FAR)[2]

@@ -12,7 +12,7 @@ from foliot.bus.observer import Heard
 from foliot.cli.message_lines import in_json, in_text
 from foliot.text.events import sentence
 from foliot.text.messages import duration, one_line
-from foliot_schemas import DelayBatch, Event, Outcome, decode, encode
+from foliot_schemas import Command, DelayBatch, Event, Outcome, decode, encode
 from foliot_schemas.subjects import BUCKETS, CHANNELS
 
 GOLDEN = Path(__file__).parents[2] / "schemas" / "tests" / "golden"
@@ -25,6 +25,7 @@ SAYS = {
     "delay.v1": "node3: node1.rail0>node3.rail0#0 fell silent, heard 1 paths, 2 of 2 probes, "
     "medians 5.2 µs to 5.2 µs in 100 ms, within 400 ns",
     "event.v1": "node3.rail0 lost its carrier (carrier_down_count 2, penalty 1000, suppressed no)",
+    "job.v1": "pretrain-7: node0.rail0, node3.rail0, priority 5",
     "lease.v1": "held by remediator@host",
     "node.v1": "node3: rail0 eth1 10.0.0.3 (service 10.200.0.4)",
     "outcome.v1": "node3 reroute: done (away from rail0, node3 on rail0 by rail1#2), "
@@ -55,6 +56,15 @@ def test_every_message_has_words_and_json(tag):
 
     assert one_line(decode(heard.data, KINDS[tag])) in in_text(heard)
     assert json.loads(in_json(heard))["message"]["type"] == tag
+
+
+def test_a_command_says_who_loses_by_it():
+    """And for whom."""
+    command = Command(
+        id="c", verb="reroute", node="node1", cause="e", issued_ns=0, deadline_ns=1, lease_revision=1,
+        evidence={"gaining": "node0.rail0>node4.rail0", "lost_mbps": 49.6, "losing_flows": 1},
+    )  # fmt: skip
+    assert one_line(command) == "node1 is told to reroute (for node0.rail0>node4.rail0; others lose 50 Mb/s)"
 
 
 def test_an_event_of_a_kind_to_come_is_told_all_the_same():

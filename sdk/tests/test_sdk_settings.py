@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from ipaddress import ip_network
 from typing import ClassVar
 
 import msgspec
@@ -116,6 +118,39 @@ def test_a_nodes_addresses_follow_from_its_index():
     assert (service_prefix(NODE, "rail1"), path_prefix(NODE, "rail0", 3)) == ("10.201.0.0/16", "100.67.0.0/16")
 
 
+def test_each_of_64_entropies_has_a_network_of_its_own():
+    """On eight rails: no two networks overlap, and none leaves the prefix."""
+    nics = tuple(NicSettings(rail=f"rail{rail}", number=rail) for rail in range(8))
+    node = msgspec.structs.replace(NODE, index=8_189, nics=nics, entropies=tuple(range(49_200, 49_264)))
+    networks = [ip_network(path_prefix(node, nic.rail, entropy)) for nic in nics for entropy in range(64)]
+    addresses = [address for nic in describe(node).nics for address in nic.path_addresses]
+
+    assert list(ipaddress.collapse_addresses(networks)) == [ip_network(node.path_prefix)]
+    assert sum(each.num_addresses for each in networks) == ip_network(node.path_prefix).num_addresses
+    assert all(ipaddress.ip_address(each) in network for each, network in zip(addresses, networks, strict=True))
+
+
+@pytest.mark.parametrize(("entropies", "length", "most"), [(8, 16, 65_533), (9, 17, 32_765), (32, 18, 16_381)])
+def test_the_more_entropies_the_fewer_nodes(entropies, length, most):
+    """Each eight of them more halve the room, once for each doubling."""
+    node = msgspec.structs.replace(NODE, index=most, entropies=tuple(range(entropies)))
+
+    assert {ip_network(path_prefix(node, "rail1", entropy)).prefixlen for entropy in range(entropies)} == {length}
+    assert len(set(describe(node).nic("rail1").path_addresses)) == entropies
+    with pytest.raises(SettingsError, match=rf"within 0 and {most} "):
+        describe(msgspec.structs.replace(node, index=most + 1))
+
+
+def test_an_address_does_not_depend_on_how_many_entropies_there_are():
+    """Nodes with different numbers of them reach each other by those that both have."""
+    few, many = (
+        describe(msgspec.structs.replace(NODE, index=2_000, entropies=tuple(range(count)))).nic("rail1").path_addresses
+        for count in (20, 64)
+    )
+
+    assert few == many[:20]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -123,7 +158,8 @@ def test_a_nodes_addresses_follow_from_its_index():
         {"index": 65_535},
         {"service_prefix": "10.200.0.0/16"},
         {"service_prefix": "nonsense"},
-        {"entropies": tuple(range(9))},
+        {"entropies": tuple(range(65))},
+        {"index": 8_190, "entropies": tuple(range(64))},
         {"nics": (NODE.nics[0], NODE.nics[0])},
     ],
 )

@@ -23,7 +23,10 @@ from foliot_schemas.names import escape
 from foliot_schemas.subjects import BUCKETS
 
 if TYPE_CHECKING:
+    import msgspec
+
     from foliot.settings import BusSettings
+    from foliot_schemas.permissions import Role
     from foliot_schemas.subjects import Bucket
 
 WITHIN_S = 5.0
@@ -32,9 +35,8 @@ ANSWER_S = 10.0
 """Limit of each answer. A server whose disk is busy takes seconds for one."""
 _AGAIN, _AGAIN_S = 1, 0.5
 """How many more times a server is tried that cannot be connected to, and the pause before. It may just be starting."""
-_AS = "agent"
-"""The role whose credentials it takes. A directory has none for commands; the agent's permit all that joining and
-leaving need."""
+_AS: Role = "agent"
+"""The role whose credentials it takes by default. The agent's permit all that joining and leaving need."""
 
 
 class Ahead(NamedTuple):
@@ -45,10 +47,16 @@ class Ahead(NamedTuple):
 
 
 class OneShot:
-    """A connection. Enter it; every method may raise what `foliot.bus.retry.BUS_ERRORS` names."""
+    """A connection. Enter it; every method may raise what `foliot.bus.retry.BUS_ERRORS` names.
 
-    def __init__(self, settings: BusSettings, within_s: float = WITHIN_S, answer_s: float = ANSWER_S) -> None:
-        self._options = connection.options(settings, _AS)
+    Parameters:
+        role: whose credentials it takes from a directory.
+    """
+
+    def __init__(
+        self, settings: BusSettings, within_s: float = WITHIN_S, answer_s: float = ANSWER_S, role: Role = _AS
+    ) -> None:
+        self._options = connection.options(settings, role)
         self._within_s, self._answer_s = within_s, answer_s
         self._client = nats.NATS()
         self._stream = self._client.jetstream(timeout=answer_s)
@@ -131,6 +139,14 @@ class OneShot:
             return await self._buckets.get(bucket, key)
         except NotFoundError:
             return None
+
+    async def put(self, bucket: Bucket, key: str, message: msgspec.Struct) -> None:
+        """Writes a key.
+
+        Raises:
+            NotFoundError: nobody has made the bucket yet.
+        """
+        await self._buckets.put(bucket, key, message)
 
     async def delete(self, bucket: Bucket, key: str) -> bool:
         """Deletes a key; False: it was not there."""

@@ -42,6 +42,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     node.set_defaults(verb=_node)
     tool = verbs.add_parser("tool", help="make credentials that may only listen, for a tool or a person")
     tool.add_argument("name", help="name of the tool or person")
+    tool.add_argument(
+        "--role", choices=("reader", "scheduler"), default="reader",
+        help="reader only listens; scheduler may register jobs, too (default: %(default)s)",
+    )  # fmt: skip
     tool.add_argument("--days", type=float, default=0, help="days until they end (default: they hold until revoked)")
     tool.set_defaults(verb=_tool)
     revoke = verbs.add_parser("revoke", help="void the credentials of a node, service or tool")
@@ -75,7 +79,9 @@ def _make(keyring: Keyring, arguments: argparse.Namespace) -> None:
     print(f"{keyring.folder}/secret    stays here: who has it, can make credentials")
     print(f"{keyring.folder}/server    goes to the NATS server; its configuration includes server.conf")
     print(f"{keyring.folder}/services  a directory for each service, which goes to it alone")
-    print(f"{keyring.folder}/tools     reader.creds for who only listens, admin.creds for you")
+    print(
+        f"{keyring.folder}/tools     reader.creds for who only listens, scheduler.creds for who registers jobs, admin.creds for you"
+    )
     if not arguments.host:
         print(
             "No TLS: without --host, there is no certificate; credentials are safe on the wire, "
@@ -90,7 +96,7 @@ def _node(keyring: Keyring, arguments: argparse.Namespace) -> None:
 
 
 def _tool(keyring: Keyring, arguments: argparse.Namespace) -> None:
-    print(keyring.issue("reader", arguments.name, arguments.days))
+    print(keyring.issue(arguments.role, arguments.name, arguments.days))
 
 
 def _revoke(keyring: Keyring, arguments: argparse.Namespace) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse  # noqa: TC003 - argparse's private type is part of the signature
-import http.client
-import os
 import re
 import shlex
 import sys
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foliot.cli import gateway
 from foliot.cli.colours import wanted
+from foliot.cli.gateway import GatewayError
 from foliot.cli.trace_tree import Trace, render
 from foliot.runtime.extensions import extend
 from foliot.settings import SettingsError
@@ -24,9 +22,7 @@ from foliot.settings import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_GATEWAY = "http://127.0.0.1:8470"
 _TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
-_TIMEOUT_S = 5.0
 _QUIET_NS = 1_200_000_000
 """Services send their spans every 0.5 s; after two such intervals without any, none is under way."""
 _LOOK_S = 0.25
@@ -46,6 +42,10 @@ class _NoEventError(NotYetError):
     """There is no event of this id."""
 
 
+_MAY_COME = {"no-such-event": _NoEventError, "no-such-trace": NotYetError, "no-spans": NotYetError}
+"""What is not there yet, by the gateway's word for it."""
+
+
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser(
@@ -60,11 +60,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "else the newest about a path that begins or ends there",
     )  # fmt: skip
     what.add_argument("--last", action="store_true", help="the trace of the newest event")
-    parser.add_argument(
-        "--gateway",
-        default=os.environ.get("FOLIOT_GATEWAY", _GATEWAY),
-        help="address of the gateway (default: $FOLIOT_GATEWAY, else " + _GATEWAY + ")",
-    )
+    gateway.add_option(parser)
     parser.add_argument(
         "--wait",
         type=float,
@@ -80,7 +76,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     try:
         extend("cli")
         trace = settled(lambda: fetch(arguments.gateway, arguments.id, last=arguments.last), arguments.wait)
-    except (SettingsError, TraceError) as error:
+    except (SettingsError, TraceError, GatewayError) as error:
         sys.stderr.write(f"foliot trace: {error}\n")
         return 1
     if trace.note:
@@ -118,16 +114,17 @@ def settled(
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def fetch(gateway: str, asked: str | None, *, last: bool = False) -> Trace:
+def fetch(at: str, asked: str | None, *, last: bool = False) -> Trace:
     """The trace of an event or trace id, of the newest event about a name, or of the newest event, as it is now.
+
+    Parameters:
+        at: address of the gateway.
 
     Raises:
         NotYetError: it is not there, perhaps not yet.
-        TraceError: there is nothing to wait for.
+        TraceError, GatewayError: there is nothing to wait for.
     """
-    base = gateway.rstrip("/")
-    if not base.startswith(("http://", "https://")):
-        raise TraceError(f"the gateway's address begins with http:// or https://, got {gateway!r}")
+    base = gateway.base_of(at)
     if last:
         recent = msgspec.json.decode(_get(base, "/api/v1/events?limit=1"), type=list[dict[str, Any]])
         if not recent:
@@ -153,7 +150,7 @@ def _decoded(base: str, address: str) -> Trace:
     try:
         return msgspec.json.decode(_get(base, address), type=Trace)
     except msgspec.MsgspecError as error:
-        raise TraceError(f"what answers at {base} is no gateway, or another version's: {error}") from error
+        raise TraceError(gateway.not_understood(base, error)) from error
 
 
 def _newest_about(base: str, name: str) -> tuple[str, str]:
@@ -192,32 +189,9 @@ def _names(who: str) -> set[str]:
 
 
 def _get(base: str, address: str) -> bytes:
-    # No proxy: the gateway is a neighbour, and a proxy's error would be taken for its answer.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(base + address, timeout=_TIMEOUT_S) as answer:
-            body: bytes = answer.read()
-            return body
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(base, error.code, error.read()) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        cause = getattr(error, "reason", error)
-        reason = getattr(cause, "strerror", None) or cause
-        raise TraceError(
-            f"the gateway is not reachable at {base} ({str(reason).lower()}); "
-            "is it running? --gateway or FOLIOT_GATEWAY says where it is"
-        ) from None
-
-
-def _refusal(base: str, status: int, body: bytes) -> TraceError:
-    try:
-        problem = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        problem = {}
-    detail = str(problem.get("detail") or f"{base} answered with HTTP status {status}")
-    sentence = detail[0].lower() + detail[1:].rstrip(".")
-    if problem.get("reason") == "no-such-event":
-        return _NoEventError(sentence)
-    may_come = problem.get("reason") in {"no-such-trace", "no-spans"}
-    return NotYetError(sentence) if may_come else TraceError(sentence)
+        return gateway.get(base, address)
+    except GatewayError as error:
+        if (kind := _MAY_COME.get(error.reason)) is not None:
+            raise kind(str(error)) from None
+        raise

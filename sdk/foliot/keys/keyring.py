@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SERVICES: tuple[Role, ...] = ("sync", "detector", "remediator", "gateway")
-TOOLS: tuple[Role, ...] = ("reader", "admin")
+TOOLS: tuple[Role, ...] = ("scheduler", "reader", "admin")
 _SECRET = 0o600
 _PUBLIC = 0o644
 _FOLDER = 0o700
@@ -89,8 +89,9 @@ class Keyring:
         for part in ("secret", "server", "services", "nodes", "tools"):
             (self.folder / part).mkdir(_FOLDER, exist_ok=True)
         self._make_secret("operator.nk", lambda: tokens.make_key("operator").seed)
-        for name in ("account", "system", *ROLES):
+        for name in ("account", "system"):
             self._make_secret(f"{name}.nk", lambda: tokens.make_key("account").seed)
+        self._make_role_keys()
         self._make_secret("fleet.key", lambda: secrets.token_hex(32))
         self._make_operator()
         if not (self._secret / "issued.json").exists():
@@ -177,11 +178,13 @@ class Keyring:
     def write_server_conf(self) -> None:
         """Writes the file that the server includes.
 
-        It is made from the keys, each role's permissions in this version, and the revocations.
+        It is made from the keys, each role's permissions in this version, and the revocations. A role that is new in
+        this version gets its key.
         """
         account, system = self._key("account"), self._key("system")
-        scopes = {role: (self._key(role).public, permissions(role)) for role in ROLES}
         revoked = {record.user: record.revoked_s for record in self.issued() if record.revoked_s}
+        self._make_role_keys()
+        scopes = {role: (self._key(role).public, permissions(role)) for role in ROLES}
         preload = {
             account.public: tokens.account(
                 self._key("operator"), account, "foliot", scopes=scopes, revoked=revoked, now_s=int(self._now_s())
@@ -201,6 +204,10 @@ class Keyring:
         if (folder / "server.pem").exists():
             lines += ["tls: {", *(f'  {kind}_file: "{folder / name}"' for kind, name in _TLS), "}"]
         _write(self.server_conf, "\n".join(lines) + "\n", _PUBLIC)
+
+    def _make_role_keys(self) -> None:
+        for role in ROLES:
+            self._make_secret(f"{role}.nk", lambda: tokens.make_key("account").seed)
 
     def _make_secret(self, name: str, text: Callable[[], str]) -> None:
         """Makes a secret once: signatures of a key are void with another."""

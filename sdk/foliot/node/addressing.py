@@ -9,10 +9,16 @@ import ipaddress
 
 from foliot.settings import NodeSettings, SettingsError
 from foliot_schemas import Nic, Node
+from foliot_schemas.inventory import MOST_ENTROPIES
 from foliot_schemas.names import nic_name
 
-_PATHS_PER_RAIL = 8
-"""Entropies that a rail's part of the path prefix has room for: a /10 holds 64 /16, eight rails of eight."""
+_NETWORKS_PER_RAIL = 8
+"""Networks of /16 in a rail's part of the path prefix: a /10 holds 64, for eight rails."""
+_EIGHTHS = (0, 4, 2, 6, 1, 5, 3, 7)
+"""In which eighth of its /16 the network of an entropy begins, by how many eights of entropies come before. Each half of
+these is the other one's middles. So twice as many entropies leave room for half as many nodes, and an address never
+depends on how many there are."""
+_EIGHTH_BITS = 13
 
 
 def describe(settings: NodeSettings) -> Node:
@@ -51,10 +57,18 @@ def service_prefix(settings: NodeSettings, rail: str) -> str:
 
 
 def path_prefix(settings: NodeSettings, rail: str, entropy: int) -> str:
-    """The /16 that holds every node's path address on a rail and entropy."""
-    if not 0 <= entropy < _PATHS_PER_RAIL:
-        raise SettingsError(f"node.entropies: at most {_PATHS_PER_RAIL}, got index {entropy}")
-    return _carve(settings.path_prefix, _number(settings, rail) * _PATHS_PER_RAIL + entropy, "node.path_prefix")
+    """The network that holds every node's path address on a rail and entropy; see `path_prefix_length`."""
+    if not 0 <= entropy < MOST_ENTROPIES:
+        raise SettingsError(f"node.entropies: at most {MOST_ENTROPIES}, got index {entropy}")
+    eights, place = divmod(entropy, _NETWORKS_PER_RAIL)
+    whole = _carve(settings.path_prefix, _number(settings, rail) * _NETWORKS_PER_RAIL + place, "node.path_prefix")
+    base = int(ipaddress.IPv4Network(whole).network_address) + (_EIGHTHS[eights] << _EIGHTH_BITS)
+    return f"{ipaddress.IPv4Address(base)}/{path_prefix_length(len(settings.entropies))}"
+
+
+def path_prefix_length(entropies: int) -> int:
+    """The length of the network of each of so many entropies: /16 of up to eight, /17 of 16, /18 of 32, /19 of 64."""
+    return 16 + ((max(entropies, 1) - 1) // _NETWORKS_PER_RAIL).bit_length()
 
 
 def place_of(prefix: str, address: str) -> tuple[int, int] | None:
@@ -86,7 +100,9 @@ def _carve(prefix: str, number: int, key: str) -> str:
 
 
 def _host(prefix: str, index: int) -> str:
-    """Host `index` + 1 of a /16: the first address stays free, the last is its broadcast address."""
-    if not 0 <= index < (1 << 16) - 2:
-        raise SettingsError(f"node.index: must lie within 0 and {(1 << 16) - 3}, got {index}")
-    return str(ipaddress.IPv4Address(int(ipaddress.IPv4Network(prefix).network_address) + index + 1))
+    """Host `index` + 1 of a network: the first address stays free, the last is its broadcast address."""
+    network = ipaddress.IPv4Network(prefix)
+    most = network.num_addresses - 3
+    if not 0 <= index <= most:
+        raise SettingsError(f"node.index: must lie within 0 and {most} for a place in {prefix}, got {index}")
+    return str(network.network_address + index + 1)

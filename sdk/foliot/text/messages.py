@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime as dt
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,10 @@ from foliot_schemas import (
     FitBatch,
     FlowBatch,
     HopBatch,
+    Job,
     Lease,
+    MoveAnswer,
+    MoveOrder,
     Node,
     NodeHomes,
     NodePaths,
@@ -98,7 +102,15 @@ def _event(event: Event) -> str:
 
 def _command(command: Command) -> str:
     advice = "is advised to" if command.advice else "is told to"
-    return f"{command.node} {advice} {command.verb}" + _ways(command)
+    return f"{command.node} {advice} {command.verb}" + _ways(command) + _losses(command)
+
+
+def _losses(command: Command) -> str:
+    """Who loses by the command, and for whom."""
+    gaining, lost_mbps = command.evidence.get("gaining"), command.evidence.get("lost_mbps")
+    if gaining is None or not isinstance(lost_mbps, int | float):
+        return ""
+    return f" (for {gaining}; others lose {lost_mbps:.0f} Mb/s)"
 
 
 def _outcome(outcome: Outcome) -> str:
@@ -215,6 +227,22 @@ def _homes(homes: NodeHomes) -> str:
     return f"{homes.node}: homes chosen: {len(homes.placements)}, lease {homes.lease_revision}"
 
 
+def _job(job: Job) -> str:
+    return f"{job.name}: {_some(job.nics) or 'no NIC'}, priority {job.priority}"
+
+
+def _move_order(order: MoveOrder) -> str:
+    way = "back" if order.take_back else "another way"
+    said = _some(f"{move.node} to {move.way.peer} {way}" for move in order.moves) or "nothing to move"
+    return f"{order.shard}: {said} on {order.rail}{' (advice)' if order.advice else ''}, term {order.term}"
+
+
+def _move_answer(answer: MoveAnswer) -> str:
+    counts = collections.Counter(answer.statuses)
+    by = f" by {answer.guard}" if answer.guard else ""
+    return f"{answer.shard}: {_some(f'{count} {status}' for status, count in counts.items())}{by}"
+
+
 def _claim(claim: Claim) -> str:
     return f"claimed by {claim.node}" + (f" on host {claim.host}" if claim.host else "")
 
@@ -247,6 +275,7 @@ def _value(value: float | str | bool) -> str:
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
     Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits,
-    FlowBatch: _flows, HopBatch: _hops, Lease: _lease, Node: _node, NodeHomes: _homes, NodePaths: _paths,
+    FlowBatch: _flows, HopBatch: _hops, Job: _job, Lease: _lease, MoveAnswer: _move_answer,
+    MoveOrder: _move_order, Node: _node, NodeHomes: _homes, NodePaths: _paths,
     Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip

@@ -21,16 +21,18 @@ class Pace:
     def __init__(self) -> None:
         self._began_s = time.perf_counter()
 
-    async def keep(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-        """Takes all entries, and looks at the time after each and at the end."""
+    async def keep(self, entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
+        """Takes all entries, and looks at the time after each and at the end. None is work without an entry."""
         taken = []
         for entry in entries:
-            taken.append(entry)
-            await self._turn()
-        await self._turn()
+            if entry is not None:
+                taken.append(entry)
+            await self.turn()
+        await self.turn()
         return tuple(taken)
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Lets the loop turn, if it is time."""
         if time.perf_counter() - self._began_s > _STEP_S:
             await asyncio.sleep(0)
             self._began_s = time.perf_counter()

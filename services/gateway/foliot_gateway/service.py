@@ -33,8 +33,10 @@ from foliot_schemas.subjects import (
     COMMAND,
     DELAY,
     EVENT,
+    FLOW,
     HOPS,
     INVENTORY,
+    JOBS,
     OUTCOME,
     PATHS,
     PORT,
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
         Command,
         DelayBatch,
         Event,
+        FlowBatch,
         HopBatch,
+        Job,
         Node,
         NodePaths,
         Outcome,
@@ -83,11 +87,13 @@ class Feed:
         await bus.subscribe_kept(OUTCOME, self._outcome, durable="gateway-outcome")
         await bus.subscribe(PORT, self._port)
         await bus.subscribe(DELAY, self._delays)
+        await bus.subscribe(FLOW, self._flows)
         await bus.subscribe(HOPS, self._hops)
         await bus.subscribe(CLOCK, self._clock_state)
         await bus.subscribe(REJECTED, self._rejected)
         await bus.watch(INVENTORY, self._node)
         await bus.watch(PATHS, self._wanted)
+        await bus.watch(JOBS, self._job)
         await bus.watch(CLOCKS, self._clock_kept)
 
     async def _event(self, event: Event, _: str) -> None:
@@ -127,6 +133,13 @@ class Feed:
         except ValueError as error:
             raise WireError(str(error)) from error
 
+    async def _flows(self, batch: FlowBatch, _: str) -> None:
+        self._clock.learn(batch.at_ns)
+        try:
+            self._store.jobs.fold_flows(batch)
+        except ValueError as error:
+            raise WireError(str(error)) from error
+
     async def _hops(self, batch: HopBatch, _: str) -> None:
         try:
             self._store.fleet.fold_hops(batch)
@@ -150,6 +163,9 @@ class Feed:
 
     async def _node(self, name: str, node: Node | None) -> None:
         self._store.fleet.fold_node(name, node)
+
+    async def _job(self, name: str, job: Job | None) -> None:
+        self._store.jobs.fold_job(name, job)
 
     async def _wanted(self, node: str, wanted: NodePaths | None) -> None:
         self._store.fleet.fold_wanted(node, wanted)

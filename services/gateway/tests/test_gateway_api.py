@@ -4,6 +4,7 @@ import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from told_fabric import ToldFabric
 
 from foliot_gateway import pace
 from foliot_gateway.http.api import make
@@ -64,6 +65,32 @@ async def test_the_fleet_is_shown_with_its_nics(client, store):
         False,
         7,
     )
+
+
+async def test_the_map_tells_the_links_of_the_paths_that_are_asked_for(client, store):
+    """With what they join, and how many of all paths cross them."""
+    fabric = ToldFabric()
+    for host in range(fabric.hosts):
+        store.fleet.fold_hops(fabric.hops(host))
+
+    asked = {"from": "node0", "to": "node3.rail0", "rail": "rail0"}
+    found = (await client.get("/api/v1/map", params=asked)).json()
+    (second,) = (await client.get("/api/v1/map", params=asked | {"after": found["paths"][0]["path"]})).json()["paths"]
+    (first,) = (await client.get("/api/v1/map", params=asked | {"limit": 1})).json()["paths"]
+    crossing = (await client.get("/api/v1/map", params={"link": "10.1.0.3"})).json()["paths"]
+
+    assert found["paths"] == [first, second]
+    assert first == {
+        "path": "node0.rail0>node3.rail0#0", "source": "node0.rail0", "destination": "node3.rail0", "rail": "rail0",
+        "entropy": 0, "links": ["node0.rail0/out", "10.1.0.3", "10.1.1.2", "node3.rail0/in"], "known": True,
+        "told_ns": 1,
+    }  # fmt: skip
+    assert [link["link"] for link in found["links"]] == list(dict.fromkeys(first["links"] + second["links"]))
+    assert found["links"][1] == {
+        "link": "10.1.0.3", "source": "10.0.0.0", "destination": "10.1.0.3", "paths": 4, "inferred": False,
+    }  # fmt: skip
+    assert len(crossing) == 4
+    assert {router["role"] for router in found["routers"]} == {"leaf", "spine"}
 
 
 async def test_clocks_keep_their_whole_nanoseconds(client, store):
@@ -137,6 +164,7 @@ async def test_an_event_leads_to_its_trace_whatever_its_id_holds(client, store):
         ("/api/v1/events/trace?event=early", 404, ("no-spans", "none has arrived yet")),
         (f"/api/v1/traces/{'0' * 32}", 404, ("no-such-trace", "There is no trace")),
         ("/api/v1/events?limit=0", 400, (None, "limit: Expected `int` >= 1")),
+        ("/api/v1/map?limit=10001", 400, (None, "limit: Expected `int` <= 10000")),
         ("/api/v1/events?kind=quake", 400, ("no-such-kind", "There is no kind of event quake; there are flap, path, ")),
         ("/api/v1/nothing", 404, (None, "There is nothing at /api/v1/nothing; /schema lists")),
         ("/v1/traces", 405, (None, "does not take GET")),
@@ -173,6 +201,20 @@ async def test_the_loop_turns_while_a_long_answer_is_gathered(client, store, mon
 
     assert len(answer.json()) == len(nodes)
     assert turns() - before > len(nodes)
+
+
+async def test_the_loop_turns_while_the_map_is_gathered(client, store, monkeypatch, turns):
+    """Also while routers are looked for, and where no path is found."""
+    fabric = ToldFabric(hosts=8, entropies=8)
+    for host in range(fabric.hosts):
+        store.fleet.fold_hops(fabric.hops(host))
+    monkeypatch.setattr(pace, "_STEP_S", -1.0)
+
+    before = turns()
+    answer = await client.get("/api/v1/map?to=nobody")
+
+    assert answer.json() == {"paths": [], "links": [], "routers": []}
+    assert turns() - before > 3 * len(fabric.paths())
 
 
 async def test_a_fault_of_the_gateway_is_a_problem_too(client, store, monkeypatch):
@@ -256,4 +298,4 @@ async def test_the_schema_describes_every_address(client, store):
     assert schema["openapi"].startswith("3.1")
     pages = {"/", "/assets/{name:str}"}
     served = {route.path for route in make(store, Hub(store)).routes if not route.path.startswith("/schema")} - pages
-    assert served == {path.replace("{trace_id}", "{trace_id:str}") for path in schema["paths"]}
+    assert served == {path.replace("_id}", "_id:str}").replace("{job}", "{job:str}") for path in schema["paths"]}

@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from reflected import Reflected, first
 from structlog.testing import capture_logs
+from told_fabric import ToldFabric
 
 from foliot_gateway import pace, service
 from foliot_gateway.http import sockets
@@ -93,7 +94,12 @@ async def test_the_gateway_says_what_there_is(reader):
 
 async def test_every_method_without_a_request_of_its_own_answers(reader, store):
     """An empty gateway has empty lists and says how it is."""
-    for method in ("FleetService/ListNodes", "FleetService/ListPaths", "FleetService/ListClocks"):
+    for method in (
+        "FleetService/ListNodes",
+        "FleetService/ListPaths",
+        "FleetService/ListClocks",
+        "JobsService/ListJobs",
+    ):
         assert await ask(reader, method) == []
     for method in ("RecordsService/ListEvents", "RecordsService/ListCommands", "TracesService/ListTraces"):
         assert await ask(reader, method) == []
@@ -124,12 +130,14 @@ async def test_lists_are_filtered_by_the_request(reader, store):
 @pytest.mark.parametrize(
     ("method", "asked", "expected"),
     [
+        ("JobsService/GetJob", {"job": "nobody"}, ("NOT_FOUND", "no-such-job: There is no job nobody now.")),
         ("TracesService/GetTrace", {"trace_id": "0" * 32}, ("NOT_FOUND", "no-such-trace: There is no trace 000")),
         ("TracesService/GetTraceOfEvent", {"event": "nobody"},
          ("NOT_FOUND", "no-such-event: There is no event nobody")),
         ("TracesService/GetTraceOfEvent", {"event": "e1"}, ("NOT_FOUND", "no-fault: The event e1 belongs to no fault")),
         ("RecordsService/ListEvents", {"limit": 0}, ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not 0")),
         ("RecordsService/ListCommands", {"limit": -3}, ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not -3")),
+        ("FleetService/GetMap", {"limit": 0}, ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not 0")),
         ("TracesService/ListTraces", {"limit": 10_001},
          ("INVALID_ARGUMENT", "The limit is from 1 to 10000, not 10001")),
         ("RecordsService/ListEvents", {"kind": "quake"},
@@ -198,6 +206,29 @@ async def test_a_large_fleet_comes_in_slices(reader, store):
     assert [node.node for part in parts for node in part.nodes] == [f"node{number:03}" for number in range(500)]
     assert [part.tiles.whole for part in slices] == [True] + [False] * 15
     assert len({tile.nic for part in slices for tile in part.tiles.tiles}) == 4_000
+
+
+async def test_the_map_comes_in_slices(reader, store):
+    """Together they are what HTTP has, and a limit holds for all of them."""
+    fabric = ToldFabric(hosts=16, below=4, spines=4, entropies=16)
+    for host in range(fabric.hosts):
+        store.fleet.fold_hops(fabric.hops(host))
+    parts = await asyncio.to_thread(reader.messages, "foliot.v1.FleetService/GetMap")
+    narrow = await ask(reader, "FleetService/GetMap", source="node0", destination="node15.rail0", rail="rail0")
+    last = narrow["paths"][-1]["path"]
+
+    async def names(**asked):
+        return [path["path"] for path in (await ask(reader, "FleetService/GetMap", **asked))["paths"]]
+
+    assert len(parts) > 1
+    assert max(part.ByteSize() for part in parts) < 1 << 20
+    assert [path.path for part in parts for path in part.map.paths] == sorted(fabric.paths())
+    assert sum(len(part.map.routers) for part in parts) == 8
+    assert sorted(path["entropy"] for path in narrow["paths"]) == list(range(16))
+    assert {router["role"] for router in narrow["routers"]} == {"leaf", "spine"}
+    assert await names(path=last) == [last]
+    assert await names(limit=2, after=last) == ["node0.rail0>node2.rail0#0", "node0.rail0>node2.rail0#1"]
+    assert last in await names(link=narrow["paths"][-1]["links"][1])
 
 
 async def test_a_long_trace_is_one_answer_and_the_loop_turns_meanwhile(reader, store, monkeypatch, turns):

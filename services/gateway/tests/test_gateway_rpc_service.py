@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reflected import Reflected, first
+from told_fabric import ToldFabric
 
 from foliot_schemas import (
     ClockState,
@@ -25,7 +26,7 @@ from foliot_schemas import (
     PortState,
 )
 from foliot_schemas.fault import root_span_id, trace_id
-from foliot_schemas.subjects import CLOCK, COMMAND, DELAY, EVENT, INVENTORY, OUTCOME, PATHS, PORT
+from foliot_schemas.subjects import CLOCK, COMMAND, DELAY, EVENT, HOPS, INVENTORY, OUTCOME, PATHS, PORT
 from patience import patience
 
 pytestmark = pytest.mark.nats
@@ -63,7 +64,7 @@ async def publish_all(bus, client):
         service_address="10.200.0.4", path_addresses=("10.0.0.1",), entropies=(40_000,),
     )  # fmt: skip
     row = DelayBatch.of(
-        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3", at_ns=50, interval_ns=100,
+        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450, 0)], DelayRow), node="node3", at_ns=50, interval_ns=100,
         bound_ns=1, paths=("node0.rail0>node3.rail0#0",),
     )  # fmt: skip
     clock = ClockState(
@@ -71,7 +72,7 @@ async def publish_all(bus, client):
         bound_ns=40, growth_ppb=2.5, as_of_ns=7, void_after_ns=8, status="holdover", window=5, neighbours=10,
         surplus_ns=0.25, hard_growth_ppb=3.5, timescale="tai", wander_ppb=1.25, epoch_ns=-9, utc_error_ns=77,
         utc_offset_s=37, tai_offset_s=36, leap_s=-1, leap_at_ns=11, utc_offset_error_ns=78, utc_disagreement="leap",
-        stamp_noise_ns=25.5, rate_wander_ppb=6.75,
+        stamp_noise_ns=25.5, rate_wander_ppb=6.75, monotonic_ns=12, monotonic_ppb=-13.5,
     )  # fmt: skip
     command = Command(
         id="c1", verb="reroute", node="node3", cause="e", issued_ns=1, deadline_ns=2, lease_revision=3, away=("rail0",),
@@ -87,6 +88,8 @@ async def publish_all(bus, client):
     await bus.put(PATHS, "node0", NodePaths(node="node0", lease_revision=1, placements=(placement,)))
     await bus.publish(PORT, port(), "node3")
     await bus.publish(DELAY, row, "node3")
+    for host in (0, 3):
+        await bus.publish(HOPS, ToldFabric().hops(host), f"node{host}")
     await bus.publish(CLOCK, clock, "node3")
     for number in (1, 2):
         bus.publish_kept(EVENT, flap(number), "flap", "node3.rail0")
@@ -125,11 +128,11 @@ async def both(gateway, bus, rpc_port, eventually):
     await publish_all(bus, client)
 
     async def complete():
-        names = ("fleet", "paths", "clocks", "events", "commands", "traces")
-        fleet, paths, clocks, events, commands, traces = [
+        names = ("fleet", "paths", "map", "clocks", "events", "commands", "traces")
+        fleet, paths, found, clocks, events, commands, traces = [
             (await client.get(f"/api/v1/{name}")).json() for name in names
         ]
-        if not (fleet and paths and clocks and len(events) == 2 and commands and traces):
+        if not (fleet and paths and len(found["paths"]) == 12 and clocks and len(events) == 2 and commands and traces):
             return False
         (nic,) = fleet[0]["nics"]
         return commands[0]["status"] == "done" and commands[0]["command"] and nic["device"] and nic["state"] == "down"
@@ -146,6 +149,9 @@ async def both(gateway, bus, rpc_port, eventually):
         ("api/v1/paths", "FleetService/ListPaths", {}),
         ("api/v1/paths?node=node3", "FleetService/ListPaths", {"node": "node3"}),
         ("api/v1/paths?node=nobody", "FleetService/ListPaths", {"node": "nobody"}),
+        ("api/v1/map", "FleetService/GetMap", {}),
+        ("api/v1/map?from=node0&to=node3&limit=1", "FleetService/GetMap",
+         {"source": "node0", "destination": "node3", "limit": 1}),
         ("api/v1/clocks", "FleetService/ListClocks", {}),
         ("api/v1/events", "RecordsService/ListEvents", {}),
         ("api/v1/events?limit=1&kind=flap", "RecordsService/ListEvents", {"limit": 1, "kind": "flap"}),

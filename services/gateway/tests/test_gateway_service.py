@@ -1,11 +1,13 @@
 """The whole gateway on a real bus: what it hears, what it reads of the past, and the span that it adds."""
 
 import asyncio
+import json
 import time
 
 import httpx
 import numpy as np
 import pytest
+from told_fabric import ToldFabric
 
 from foliot import cli
 from foliot_gateway import service
@@ -13,7 +15,7 @@ from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state.store import Store
 from foliot_schemas import Command, DelayBatch, DelayRow, Event, NodePaths, Outcome, Placement, PortState
 from foliot_schemas.fault import root_span_id, trace_id
-from foliot_schemas.subjects import COMMAND, DELAY, EVENT, OUTCOME, PATHS, PORT
+from foliot_schemas.subjects import COMMAND, DELAY, EVENT, HOPS, OUTCOME, PATHS, PORT
 
 pytestmark = pytest.mark.nats
 
@@ -57,7 +59,7 @@ async def test_what_the_bus_shows_is_shown(gateway, bus, eventually):
     await eventually(client.healthy)
     path = "node0.rail0>node3.rail0#0"
     row = DelayBatch.of(
-        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450)], DelayRow), node="node3",
+        np.array([(0, 1, 4, 4, 800, 900, 950, 49, 7, 1, 1, 1_450, 0)], DelayRow), node="node3",
         at_ns=50, interval_ns=100, bound_ns=1,
         paths=(path,), late_ns=30_000_000,
     )  # fmt: skip
@@ -159,6 +161,29 @@ async def test_the_command_prints_what_the_gateway_received(gateway, bus, eventu
     assert await asyncio.to_thread(cli.main, arguments) == 0
 
     assert "      0.000       2.500  probe    lose carrier" in capsys.readouterr().out.splitlines()
+
+
+async def test_the_map_is_shown_and_printed(gateway, bus, eventually, capsys):
+    """What nodes tell of the routers of their paths reaches HTTP and the command ``foliot map``."""
+    client = gateway()
+    await eventually(client.healthy)
+    fabric = ToldFabric()
+    for host in range(fabric.hosts):
+        await bus.publish(HOPS, fabric.hops(host), f"node{host}")
+
+    async def whole():
+        found = (await client.get("/api/v1/map")).json()
+        return len(found["paths"]) == len(fabric.paths()) and found
+
+    found = await eventually(whole)
+    arguments = ["map", "--gateway", str(client.base_url)]
+    assert await asyncio.to_thread(cli.main, [*arguments, "--json"]) == 0
+    assert await asyncio.to_thread(cli.main, arguments) == 0
+
+    printed = capsys.readouterr().out.splitlines()
+    (said,) = [json.loads(line) for line in printed if line.startswith("{")]
+    assert said == found
+    assert "rail0: 4 NICs, 2 leaves, 2 spines; 24 paths" in printed
 
 
 async def has(client, address):

@@ -9,14 +9,16 @@ from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
-from litestar.params import Parameter
+from litestar.params import Parameter, QueryParameter
 
 from foliot_gateway.http import metrics, problems, static_page
 from foliot_gateway.http.otlp_receiver import receive_traces
 from foliot_gateway.http.sse import get_stream, in_places
 from foliot_gateway.pace import Pace
-from foliot_gateway.state import queries
+from foliot_gateway.state import path_map, queries
 from foliot_gateway.state.fleet import NodeView
+from foliot_gateway.state.job_table import JobView, JobWhy
+from foliot_gateway.state.path_map import MapQuery, PathMap
 from foliot_gateway.state.path_table import PathView
 from foliot_gateway.state.queries import FEW_RECORDS, Health, QueryError
 from foliot_gateway.state.records import MOST_RECORDS, CommandView
@@ -46,10 +48,39 @@ async def get_paths(
     return await Pace().keep(store.fleet.paths(node=node, nic=nic))
 
 
+@get("/api/v1/map", tags=["fleet"])
+async def get_map(
+    store: Known,
+    *,
+    begin: Annotated[str, QueryParameter(name="from", description="Only paths from this node or NIC")] = "",
+    end: Annotated[str, QueryParameter(name="to", description="Only paths to this node or NIC")] = "",
+    rail: Annotated[str, Parameter(description="Only paths of this rail")] = "",
+    path: Annotated[str, Parameter(description="Only this path")] = "",
+    link: Annotated[str, Parameter(description="Only paths that cross this link")] = "",
+    limit: Limit = MOST_RECORDS,
+    after: Annotated[str, Parameter(description="Only paths after this one: the last one of the answer before")] = "",
+) -> PathMap:
+    """Over which links each path goes, which paths share a link, and which routers the links join."""
+    asked = MapQuery(source=begin, destination=end, rail=rail, path=path, link=link, after=after, limit=limit)
+    return path_map.collected(await Pace().keep(store.fleet.map(asked)))
+
+
 @get("/api/v1/clocks", tags=["fleet"])
 async def get_clocks(store: Known) -> tuple[ClockState, ...]:
     """The last state of each clock by sync. Times are of the clock itself."""
     return store.fleet.clocks()
+
+
+@get("/api/v1/jobs", tags=["jobs"])
+async def get_jobs(store: Known) -> tuple[JobView, ...]:
+    """Every job: registered ones, and groups of nodes that talk to each other."""
+    return await Pace().keep(queries.jobs(store))
+
+
+@get("/api/v1/jobs/{job:str}", tags=["jobs"])
+async def get_job(store: Known, job: Annotated[str, Parameter(description="Name of the job")]) -> JobWhy:
+    """A job: its flows, the slowest of them, and the trouble that this one suffers from."""
+    return queries.why(store, job)
 
 
 @get("/api/v1/events", tags=["records"])
@@ -114,7 +145,10 @@ def make(store: Store, hub: Hub) -> Litestar:
         route_handlers=[
             get_fleet,
             get_paths,
+            get_map,
             get_clocks,
+            get_jobs,
+            get_job,
             get_events,
             get_trace_of_event,
             get_commands,

@@ -51,6 +51,9 @@ def _metrics(store: Store, nics: list[NicView]) -> Iterator[Metric]:
         GaugeMetricFamily("foliot_nics", "NICs by the state of their port", labels=("state",)),
         Counter(nic.state for nic in nics),
     )
+    yield CounterMetricFamily(
+        "foliot_jobs_refused", "Registrations of jobs that were refused, for NICs of others", value=store.jobs.refused
+    )
     moved = sum(nic.moved for nic in nics)
     yield GaugeMetricFamily("foliot_nics_moved", "NICs whose traffic goes another way", value=moved)
     yield _labelled(

@@ -30,7 +30,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     reason: str = ""
     """One word for programs, where they have a choice to make: ``no-such-event``, ``no-such-kind``, ``no-fault``,
-    ``no-spans``, ``no-such-trace``, ``busy``, ``not-my-name``."""
+    ``no-spans``, ``no-such-trace``, ``no-such-job``, ``busy``, ``not-my-name``."""
 
 
 def on_query_error(_: Request[Any, Any, Any], error: QueryError) -> Response[Problem]:

@@ -19,7 +19,9 @@ from foliot_gateway.rpc.conversion import fields_of, into, make
 from foliot_gateway.rpc.errors import refusing
 from foliot_gateway.state import queries
 from foliot_gateway.state.fleet import NodeView
+from foliot_gateway.state.job_table import JobView, JobWhy
 from foliot_gateway.state.live_feed import Change, Missed, State, Tiles, Told
+from foliot_gateway.state.path_map import MapQuery, PathMap
 from foliot_gateway.state.path_table import PathView
 from foliot_gateway.state.queries import FEW_RECORDS, Health, WrongQueryError
 from foliot_gateway.state.records import MOST_RECORDS, CommandView
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from foliot_gateway.state.store import Store
     from foliot_gateway.subscription import Hub
 
-    Ask = Callable[[Any], Iterable[msgspec.Struct]]
+    Ask = Callable[[Any], Iterable[msgspec.Struct | None]]
 
 _SLICE_BYTES = 256 * 1024
 """Most bytes of one message: a sixteenth of what clients take by default."""
@@ -43,7 +45,7 @@ _TILES = 250
 _FIELDS: dict[type[msgspec.Struct], str] = {Tiles: "tiles", Told: "told", Missed: "missed", State: "state"}
 """Fields of WatchResponse."""
 SERVED: tuple[type[msgspec.Struct], ...] = (
-    NodeView, PathView, ClockState, Event, CommandView, TraceSummary, Trace, Health, *_FIELDS,
+    NodeView, PathView, PathMap, ClockState, JobView, JobWhy, Event, CommandView, TraceSummary, Trace, Health, *_FIELDS,
 )  # fmt: skip
 """Structs that answers consist of."""
 
@@ -61,7 +63,9 @@ def handlers(store: Store, hub: Hub) -> tuple[Any, ...]:
     lists: dict[str, Ask] = {
         "ListNodes": lambda _: fleet.nodes(),
         "ListPaths": lambda asked: fleet.paths(node=asked.node, nic=asked.nic),
+        "GetMap": lambda asked: fleet.map(_map_query(asked)),
         "ListClocks": lambda _: fleet.clocks(),
+        "ListJobs": lambda _: queries.jobs(store),
         "ListEvents": lambda asked: queries.events(
             store, limit=_limit(asked), kind=asked.kind, since_ns=asked.since_ns
         ),
@@ -71,6 +75,7 @@ def handlers(store: Store, hub: Hub) -> tuple[Any, ...]:
     single: dict[str, Callable[[Any], msgspec.Struct]] = {
         "GetTrace": lambda asked: queries.trace(store, asked.trace_id, time.monotonic_ns()),
         "GetTraceOfEvent": lambda asked: queries.trace_of_event(store, asked.event, time.monotonic_ns()),
+        "GetJob": lambda asked: queries.why(store, asked.job),
         "GetHealth": lambda _: queries.health(store, time.monotonic()),
     }
 
@@ -119,12 +124,14 @@ def _encode(change: Change) -> bytes:
 
 def _in_slices(method: str, ask: Ask) -> Any:
     response = descriptors.message(f"{method}Response")
-    (field,) = response.DESCRIPTOR.fields
 
     async def answer(asked: Any) -> AsyncGenerator[bytes]:
         part, size, pace = response(), 0, Pace()
         for entry in ask(asked):
-            entries = getattr(part, field.name)
+            if entry is None:
+                await pace.turn()
+                continue
+            entries = _entries(part, type(entry).__name__)
             await pace.keep(make(entry, entries.add))
             size += entries[-1].ByteSize()
             if size >= _SLICE_BYTES:
@@ -134,6 +141,15 @@ def _in_slices(method: str, ask: Ask) -> Any:
             yield await _encoded(part)
 
     return _streamed(method, answer)
+
+
+def _entries(part: Any, name: str) -> Any:
+    """Where a slice has its entries of a message: it is a list, or holds a message with several of them."""
+    (field,) = part.DESCRIPTOR.fields
+    if field.is_repeated:
+        return getattr(part, field.name)
+    (of_kind,) = (each.name for each in field.message_type.fields if each.message_type.name == name)
+    return getattr(getattr(part, field.name), of_kind)
 
 
 async def _encoded(message: Any) -> bytes:
@@ -181,6 +197,13 @@ def _read(method: str, asked: bytes) -> Any:
         return descriptors.message(name).FromString(asked)
     except DecodeError:
         raise WrongQueryError(f"The request is no {descriptors.PACKAGE}.{name}.") from None
+
+
+def _map_query(asked: Any) -> MapQuery:
+    names = ("source", "destination", "rail", "path", "link", "after")
+    return MapQuery(
+        limit=_limit(asked) if asked.HasField("limit") else 0, **{name: getattr(asked, name) for name in names}
+    )
 
 
 def _limit(asked: Any) -> int:

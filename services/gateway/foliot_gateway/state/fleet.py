@@ -11,17 +11,20 @@ from foliot.clock.message_dating import MinimumOffsets
 from foliot.text.messages import happened_ns
 from foliot_gateway.state.cardinality_limit import CardinalityLimit
 from foliot_gateway.state.date import Date
+from foliot_gateway.state.inferred_links import InferredLinks
 from foliot_gateway.state.nic_condition import Condition, Tile, judge
+from foliot_gateway.state.path_map import MapReader
 from foliot_gateway.state.path_table import PathTable, PathView
 from foliot_gateway.state.routing_view import RoutingView
 from foliot_gateway.state.verdicts import Verdicts
-from foliot_schemas.event_kinds import losing
+from foliot_schemas.event_kinds import CONTENTION, losing
 from foliot_schemas.names import node_of, parse_path, rail_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from foliot_schemas import ClockState, DelayBatch, Event, HopBatch, Node, NodePaths, Outcome, PortState
+    from foliot_gateway.state.path_map import Entry, MapQuery
+    from foliot_schemas import ClockState, DelayBatch, Event, HopBatch, Node, NodePaths, Outcome, Placement, PortState
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -70,7 +73,7 @@ class Fleet:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._offsets = MinimumOffsets()
-        self._limit = CardinalityLimit()
+        self.limit = self._limit = CardinalityLimit()
         self._nodes, self._nics = self._limit.nodes, self._limit.nics
         self._ports: dict[str, PortState] = {}
         self._port_dates: dict[str, Date] = {}
@@ -87,6 +90,8 @@ class Fleet:
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
         self._paths = PathTable(self._limit)
+        self._inferred = InferredLinks()
+        self._map = MapReader(self._paths, self._inferred)
 
     def fold_node(self, name: str, node: Node | None) -> None:
         """Takes a node's inventory record; None: it has left."""
@@ -112,6 +117,7 @@ class Fleet:
         self._dead.pop(name, None)
         self._verdicts.forget(f"{name}/probe")
         self._offsets.forget(name)
+        self._paths.forget(name)
         for clock in {name, *clocks}:
             if not self._limit.knows_clock(clock):
                 self._clocks.pop(clock, None)
@@ -164,7 +170,7 @@ class Fleet:
         self._touched |= self._ways.want(node, wanted)
 
     def fold_event(self, event: Event) -> None:
-        """Takes the detector's verdict on a path, a NIC or a process.
+        """Takes the detector's verdict on a path, a NIC or a process, or on a link that delays alone tell of.
 
         Raises:
             ValueError: it names something that is no path.
@@ -178,6 +184,9 @@ class Fleet:
             if self._verdicts.take(event, self._date(node_of(event.who), event.at_ns)):
                 self._losing[event.who] = losing(event) if event.state == "lossy" else ""
                 self._touched.add(event.who)
+        elif event.kind == CONTENTION.name and (flows := event.related.get("flows")):
+            # The detector dates it by the clock of who sends the first flow.
+            self._inferred.take(event, self._date(node_of(flows[0].partition(">")[0]), event.at_ns))
         elif event.kind == "process" and event.who.endswith("/probe"):
             self._fold_probe(event.who.removesuffix("/probe"), event)
 
@@ -200,6 +209,18 @@ class Fleet:
         """Every path, as `PathTable.views` has it."""
         # Paths of one node follow each other.
         return self._paths.views(functools.lru_cache(1)(self._ways.in_force_of), node=node, nic=nic)
+
+    def ways(self, node: str) -> dict[tuple[str, str], Placement]:
+        """As `RoutingView.ways`."""
+        return self._ways.ways(node)
+
+    def path(self, name: str) -> PathView | None:
+        """A path that traffic takes; None: nothing was ever said of it."""
+        return self._paths.view(name)
+
+    def map(self, asked: MapQuery) -> Iterator[Entry | None]:
+        """Paths with their links, and the routers between these, as `MapReader.read` has them."""
+        return self._map.read(asked)
 
     def clocks(self) -> tuple[ClockState, ...]:
         """The last word of sync on each clock."""

@@ -5,7 +5,6 @@ Some thousand rows arrive per second, and few are ever asked for.
 
 from __future__ import annotations
 
-import itertools
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Literal
 
@@ -13,8 +12,10 @@ import msgspec
 import numpy as np
 
 from foliot.columns import grown
+from foliot.link_map import UNNAMED
 from foliot.report_rows import ReportRows
 from foliot_gateway.state.nic_condition import NicPaths
+from foliot_gateway.state.path_links import NO_ROW, PathLinks
 from foliot_gateway.state.verdicts import Verdicts
 from foliot_schemas import DelayBatch, Witness
 from foliot_schemas.names import node_of, parse_path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from foliot_gateway.state.cardinality_limit import CardinalityLimit
     from foliot_gateway.state.date import Date
+    from foliot_gateway.state.path_links import Told
     from foliot_schemas import Event, HopBatch
     from foliot_schemas.names import Path
 
@@ -52,7 +54,6 @@ _Last = np.dtype(
 )
 _SHOWN = (_Last.names or ())[2:]
 _FIRST_ROOM = 1_024
-_NO_ROOM = -1
 
 
 class PathView(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ class PathTable:
         self._into: dict[str, list[str]] = {}
         """Per node, the paths that begin and end there."""
         self._last = np.zeros(_FIRST_ROOM, _Last)
-        self._hops: dict[int, tuple[str, ...]] = {}
+        self.links = PathLinks()
         self._reports = ReportRows()
         self._nics: dict[str, NicPaths] = {}
         self._verdicts = Verdicts()
@@ -108,7 +109,7 @@ class PathTable:
         """
         rows = batch.rows()
         table = self._rows(batch)[rows["path"]]
-        rows, table = rows[table != _NO_ROOM], table[table != _NO_ROOM]
+        rows, table = rows[table != NO_ROW], table[table != NO_ROW]
         last, source = self._last, rows["witness"] == Witness.SOURCE
         last["sent"][table[source]] = rows["sent"][source]
         last["sent_at_ns"][table[source]] = batch.at_ns
@@ -136,12 +137,13 @@ class PathTable:
         Raises:
             ValueError: the batch's columns do not fit together.
         """
-        routers: list[dict[int, str]] = [{} for _ in batch.paths]
-        for place, hop, address in batch.rows().tolist():
-            routers[place][hop] = str(IPv4Address(address))
-        for path, found in zip(batch.paths, routers, strict=True):
-            if (number := self._number(path)) != _NO_ROOM:
-                self._hops[number] = tuple(found.get(hop, "") for hop in range(1, max(found, default=0) + 1))
+        batch.check()
+        self.links.fold(batch, np.array([self._number(path) for path in batch.paths], np.int32))
+
+    def forget(self, node: str) -> None:
+        """Forgets the links of the paths of a node that has left."""
+        paths = (*self._from.get(node, ()), *self._into.get(node, ()))
+        self.links.forget(node, {path: self._numbers[path] for path in paths})
 
     def look_up_anew(self) -> None:
         """Looks up batches' paths anew, as the inventory has changed: there may be room for some that had none."""
@@ -157,16 +159,28 @@ class PathTable:
             ValueError: it is no path.
         """
         number = self._number(event.who)
-        if number == _NO_ROOM or event.state not in _STATES or not self._verdicts.take(event, date):
+        if number == NO_ROW or event.state not in _STATES or not self._verdicts.take(event, date):
             return False
         is_bad = event.state in {"silent", "lossy"}
         self._last["state"][number] = _STATES.index(event.state)
         self._last["bad_ns"][number] = event.at_ns if is_bad else 0
         return self._count(event.who, bad=is_bad)
 
+    def __contains__(self, path: str) -> bool:
+        """Whether anything was ever said of a path."""
+        return path in self._numbers
+
+    def is_expected(self, path: Path) -> bool:
+        """Whether the inventory has both ends of a path."""
+        return self._limit.knows_path(path)
+
     def of(self, nic: str) -> NicPaths:
         """The counts of a NIC's paths."""
         return self._nics.get(nic) or NicPaths()
+
+    def view(self, path: str) -> PathView | None:
+        """A path that traffic takes; None: nothing was ever said of it."""
+        return self._view(path, parse_path(path), in_force=True) if path in self._numbers else None
 
     def views(
         self, in_force_of: Callable[[str], AbstractSet[str]], *, node: str = "", nic: str = ""
@@ -176,19 +190,40 @@ class PathTable:
         Parameters:
             in_force_of: the paths that the traffic of a node takes.
         """
-        # A node at a time: a step of the loop that sorts all paths is as long as the fleet is large.
         if node or nic:
             end = node or node_of(nic)
-            groups = iter([sorted({*self._from.get(end, ()), *self._into.get(end, ())})])
+            names = iter(sorted({*self._from.get(end, ()), *self._into.get(end, ())}))
         else:
-            groups = (sorted(self._from[each]) for each in sorted(self._from, key=lambda each: f"{each}."))
-        for path in itertools.chain.from_iterable(groups):
+            names = self.names()
+        for path in names:
             parsed = parse_path(path)
             if not nic or nic in parsed[:2]:
                 yield self._view(path, parsed, in_force=path in in_force_of(node_of(parsed.source)))
 
+    def names(self, *, source: str = "", after: str = "") -> Iterator[str]:
+        """The paths, by their nodes and then by their names.
+
+        Parameters:
+            source: only those that begin at this node or NIC; empty: any.
+            after: only those that come after this one, which need not be known; empty: all.
+        """
+        passed = _place(node_of(after.partition(">")[0])) if after else ""
+        begin = self._from.keys() & {source, node_of(source)} if source else self._from.keys()
+        # A node at a time: a step of the loop that sorts all paths is as long as the fleet is large.
+        for node in sorted((each for each in begin if _place(each) >= passed), key=_place):
+            is_passed = _place(node) == passed
+            for path in sorted(self._from[node]):
+                if is_passed and path <= after:
+                    continue
+                if not source or source in {node, path.partition(">")[0]}:
+                    yield path
+
+    def told(self, path: str) -> Told:
+        """What was last told of the links of a path."""
+        return self.links.of(path, self._numbers.get(path, NO_ROW))
+
     def _view(self, path: str, parsed: Path, *, in_force: bool) -> PathView:
-        number = self._numbers[path]
+        number, told = self._numbers[path], self.told(path)
         state, _, *numbers = self._last[number].item()
         return PathView(
             path=path,
@@ -196,7 +231,7 @@ class PathTable:
             state=_STATES[state],
             in_force=in_force,
             **dict(zip(_SHOWN, numbers, strict=True)),
-            hops=self._hops.get(number, ()),
+            hops=_routers(told),
         )
 
     def _rows(self, batch: DelayBatch) -> NDArray[np.int32]:
@@ -210,7 +245,7 @@ class PathTable:
         if number is None:
             parsed = parse_path(path)
             if not self._limit.has_for(path, self._numbers) and not self._limit.knows_path(parsed):
-                return _NO_ROOM
+                return NO_ROW
             self._nics.setdefault(parsed.source, NicPaths()).out += 1
             self._nics.setdefault(parsed.destination, NicPaths()).into += 1
             self._from.setdefault(node_of(parsed.source), []).append(path)
@@ -229,3 +264,15 @@ class PathTable:
         self._nics[destination].bad_into += change
         self._bad.symmetric_difference_update({path})
         return True
+
+
+def _routers(told: Told) -> tuple[str, ...]:
+    """The routers of a path: that which its first link enters, and those that have the addresses of the others."""
+    if not told.links:
+        return ()
+    return (str(IPv4Address(told.first)) if told.first else UNNAMED, *told.links[1:-1])
+
+
+def _place(node: str) -> str:
+    """Where a node stands among others, so that their paths stand as their names do."""
+    return f"{node}."

@@ -13,6 +13,9 @@ from foliot_schemas import event_kinds
 from foliot_schemas.fault import trace_id as trace_id_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_gateway.state.job_table import JobView, JobWhy
     from foliot_gateway.state.store import Store
     from foliot_gateway.state.trace_store import Trace
     from foliot_schemas import Event
@@ -38,7 +41,7 @@ class QueryError(Exception):
 class NotFoundError(QueryError):
     """The gateway knows nothing of what was asked for.
 
-    Its reason is ``no-such-event``, ``no-fault``, ``no-spans`` or ``no-such-trace``.
+    Its reason is ``no-such-event``, ``no-fault``, ``no-spans``, ``no-such-trace`` or ``no-such-job``.
     """
 
 
@@ -102,6 +105,23 @@ def trace_of_event(store: Store, event_id: str, now_ns: int) -> Trace:
         raise NotFoundError(
             f"No span of the event's trace {identity} is here: none has arrived yet, or they were let go.", "no-spans"
         )
+    return found
+
+
+def jobs(store: Store) -> Iterator[JobView]:
+    """Every job, by name."""
+    return store.jobs.views(store.records.all_events())
+
+
+def why(store: Store, job: str) -> JobWhy:
+    """A job, its slowest flow, and what that suffers from.
+
+    Raises:
+        NotFoundError: nobody has registered it, and no nodes that talk to each other make it.
+    """
+    found = store.jobs.why(job, store.records.all_events())
+    if found is None:
+        raise NotFoundError(f"There is no job {_shown(job)} now.", "no-such-job")
     return found
 
 

@@ -86,6 +86,10 @@ class Records:
         """The event of this id, if it is kept."""
         return self._events.get(event_id)
 
+    def all_events(self) -> tuple[Event, ...]:
+        """All events that are kept, in the order of their arrival."""
+        return tuple(self._events.values())
+
     def events(self, *, limit: int, kind: str = "", since_ns: int = 0) -> tuple[Event, ...]:
         """Newest first: events of a kind (empty: any) whose time is `since_ns` or later."""
         chosen = [event for event in self._events.values() if kind in {"", event.kind} and event.at_ns >= since_ns]

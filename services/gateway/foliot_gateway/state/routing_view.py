@@ -100,12 +100,15 @@ class RoutingView:
 
     def in_force_of(self, node: str) -> set[str]:
         """The paths that traffic of jobs takes from a node."""
+        return {path_by(node, way) for way in self.ways(node).values()}
+
+    def ways(self, node: str) -> dict[tuple[str, str], Placement]:
+        """The way of a node's traffic to each service address, which is a node and a rail."""
         wanted = self._wanted.get(node, _NOTHING)
         ways = _by_address(wanted.placements)
         ways |= {address: way for address, (_, way) in self._reported.get(node, {}).items()}
         # While a rail's own NIC is lost, the rule for the armed backups comes before the routes of `ways`.
-        ways |= _by_address(way for way in wanted.backups if self.is_away(node, way.rail))
-        return {f"{nic_name(node, way.via)}>{nic_name(way.peer, way.via)}#{way.entropy}" for way in ways.values()}
+        return ways | _by_address(way for way in wanted.backups if self.is_away(node, way.rail))
 
     def _count(self, node: str, address: _Address, way: Placement | None) -> tuple[str, str]:
         peer, rail = address
@@ -118,6 +121,11 @@ class RoutingView:
                 if not ends_of[nic]:
                     del ends_of[nic]
         return source, destination
+
+
+def path_by(node: str, way: Placement) -> str:
+    """The path of a way from a node."""
+    return f"{nic_name(node, way.via)}>{nic_name(way.peer, way.via)}#{way.entropy}"
 
 
 def _by_address(ways: Iterable[Placement]) -> dict[_Address, Placement]:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from foliot_gateway.state.fleet import Fleet
+from foliot_gateway.state.job_table import JobTable
 from foliot_gateway.state.lateness import Lateness
 from foliot_gateway.state.live_feed import MOST_EVENTS, Journal
 from foliot_gateway.state.records import Records
@@ -34,6 +35,7 @@ class Store:
     def __init__(self, settings: GatewaySettings, now_ns: Callable[[], int]) -> None:
         self.settings = settings
         self.fleet = Fleet(now_ns)
+        self.jobs = JobTable(self.fleet, now_ns)
         self.records = Records()
         self.traces = TraceStore()
         self.lateness = Lateness()

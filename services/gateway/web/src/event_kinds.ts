@@ -8,6 +8,7 @@ export const STATES = {
   refusal: ["refused"],
   contention: ["fabric-contention", "own-nic", "incast", "slow-receiver", "reduced-rate", "clear"],
   threshold: ["over", "under"],
+  mismatch: ["elsewhere", "agrees"],
 } as const;
 
 export type KnownKind = keyof typeof STATES;

@@ -1,0 +1,149 @@
+"""``foliot why``: the slowest flow of a job, what it suffers from, since when, and its figures now and before."""
+
+from __future__ import annotations
+
+import argparse  # noqa: TC003 - argparse's private type is part of the signature
+import sys
+import urllib.parse
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foliot.cli import gateway
+from foliot.cli.gateway import GatewayError
+from foliot.text.messages import clock_time, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MANY = 8
+"""Nodes that are named; more are counted."""
+
+
+class _Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """The shown part of a flow; the gateway's answer has more."""
+
+    flow: str
+    path: str
+    rate_bps: float
+    usual_bps: float
+    share: float | None
+    rtt_ns: int
+    least_rtt_ns: int
+    delay_ns: int
+
+
+class _Job(msgspec.Struct, frozen=True, kw_only=True):
+    job: str
+    registered: bool
+    priority: int
+    nodes: tuple[str, ...]
+    flows: int
+    carried_bps: float
+    slowest: str
+    slowest_share: float | None
+
+
+class _Cause(msgspec.Struct, frozen=True, kw_only=True):
+    event: str
+    sentence: str
+    since_ns: int
+    confidence: float
+
+
+class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway's answer about one job."""
+
+    job: _Job
+    slowest: _Flow | None
+    cause: _Cause | None
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand."""
+    parser = subparsers.add_parser(
+        "why",
+        help="show a job's slowest flow, and what it suffers from",
+        description="Shows the slowest flow of a job, the trouble that it suffers from, since when, and its figures "
+        "now and before. Without a name it lists the jobs: registered ones, and groups of nodes that talk to each "
+        "other (found:…).",
+        epilog="Examples: foliot why · foliot why pretrain-7 · foliot why found:node0 --json",
+    )
+    parser.add_argument("job", nargs="?", default="", metavar="JOB", help="name of the job (default: list all jobs)")
+    parser.add_argument("--json", action="store_true", help="what the gateway answers, as JSON")
+    gateway.add_option(parser)
+    parser.set_defaults(func=_why)
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    try:
+        base = gateway.base_of(arguments.gateway)
+        below = f"/{urllib.parse.quote(arguments.job, safe='')}" if arguments.job else ""
+        answer = gateway.get(base, f"/api/v1/jobs{below}")
+        try:
+            lines = (
+                of_job(msgspec.json.decode(answer, type=JobWhy))
+                if arguments.job
+                else of_jobs(msgspec.json.decode(answer, type=list[_Job]))
+            )
+        except msgspec.MsgspecError as error:
+            raise GatewayError(gateway.not_understood(base, error)) from error
+    except GatewayError as error:
+        sys.stderr.write(f"foliot why: {error}\n")
+        return 1
+    for line in [answer.decode()] if arguments.json else lines:
+        print(line)
+    return 0
+
+
+def of_jobs(jobs: list[_Job]) -> Iterator[str]:
+    """A line for each job."""
+    for job in jobs:
+        slowest = f", the slowest {job.slowest}{_of_usual(job.slowest_share)}" if job.slowest else ""
+        yield f"{_headline(job)}{slowest}"
+    if not jobs:
+        yield "no job is registered, and no nodes talk to each other"
+
+
+def of_job(found: JobWhy) -> Iterator[str]:
+    """The lines about one job."""
+    yield _headline(found.job)
+    yield f"  nodes    {_some(found.job.nodes)}"
+    flow, cause = found.slowest, found.cause
+    if flow is None:
+        yield "  slowest  no flow has anything to send"
+        return
+    yield f"  slowest  {flow.flow}" + (f" by {flow.path}" if flow.path else "")
+    yield f"  gets     {_mbps(flow.rate_bps)}{_of_usual(flow.share)}" + (
+        f": before, {_mbps(flow.usual_bps)}" if flow.share is not None else ""
+    )
+    delays = [("round trip", flow.rtt_ns), ("at least", flow.least_rtt_ns), ("one way by probes", flow.delay_ns)]
+    known = [f"{name} {duration(delay_ns)}" for name, delay_ns in delays if delay_ns]
+    if known:
+        yield f"  delays   {', '.join(known)}"
+    if cause is None:
+        yield "  cause    none that anybody has said"
+        return
+    doubt = f", confidence {cause.confidence:.2g}" if cause.confidence < 1 else ""
+    yield f"  cause    {cause.sentence}{doubt}"
+    yield f"  since    {clock_time(cause.since_ns, '%Y-%m-%d %H:%M:%S')}"
+    yield f"  event    {cause.event}"
+
+
+def _headline(job: _Job) -> str:
+    how = f"registered, priority {job.priority}" if job.registered else "found by who talks to whom"
+    counted = f"nodes: {len(job.nodes)}, flows: {job.flows}"
+    return f"{job.job}  {how}, {counted}, {_mbps(job.carried_bps)}"
+
+
+def _of_usual(share: float | None) -> str:
+    return "" if share is None else f" ({share:.0%} of its usual)"
+
+
+def _mbps(rate_bps: float) -> str:
+    return f"{rate_bps / 1e6:,.3g} Mb/s"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = [f"{len(names) - _MANY} more"] if len(names) > _MANY else []
+    return ", ".join([*names[:_MANY], *more])
