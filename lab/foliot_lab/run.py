@@ -24,6 +24,7 @@ from foliot_lab.report.attribution import RECOVERY_NS
 from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.conclusion import conclude, lines
 from foliot_lab.report.evidence import Evidence
+from foliot_lab.report.map_report import map_report
 from foliot_lab.report.narration import Narrator
 from foliot_lab.report.report import build, witnessed
 from foliot_lab.scenario.spec import armed
@@ -196,9 +197,13 @@ class _Run:
                 seconds=sampler.seconds,
                 start_ns=self._narrator.zero_ns,
                 end_ns=self._lab.time.now_ns(),
+                paths=self._lab.links_of_paths(),
                 armed=armed(self._scenario),
             )
-            report, conclusion = conclude(build(evidence), self._scenario, evidence.seen)
+            events = [heard.message for heard in self._collector.events]
+            routers = map_report(self._lab.told_routers, evidence.paths, self._lab.plan, events)
+            whole = msgspec.structs.replace(build(evidence), map=routers)
+            report, conclusion = conclude(whole, self._scenario, evidence.seen)
         if options.report is not None:
             whole = msgspec.structs.replace(report, commit=commit(), versions=versions(), scenario=self._scenario)
             options.report.write_bytes(whole.json())

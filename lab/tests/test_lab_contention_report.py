@@ -113,11 +113,33 @@ def test_a_verdict_is_right_by_the_labs_truth(claim, right):
     assert strays(made) == (0 if right else 1, 0)
 
 
+@pytest.mark.parametrize(("flows", "right"), [
+    (PAIRS, True), (PAIRS[:1], False), ((*PAIRS, "node3.rail0>node1.rail0"), False),
+])  # fmt: skip
+def test_an_inferred_link_is_right_if_all_its_flows_share_one(flows, right):
+    """Nothing but they says which link it is."""
+    link = f"inferred:{PAIRS[0]}#0"
+    (claim,) = told([said(who=link, links=(link,), flows=flows)]).contention
+    assert (claim.place, claim.links, claim.right) == (link, [link], right)
+
+
 def test_flows_of_jobs_that_do_not_run_meet_nowhere():
     """Nor is their receiver slow."""
     events = [said(state="own-nic", who="node1.rail0")]
     made = told(events, ran={0: (lab_ns(0), lab_ns(60)), 1: (lab_ns(30), lab_ns(60))})
     assert [each.right for each in made.contention] == [False]
+
+
+@pytest.mark.parametrize(("at_s", "healed_s", "right"), [(5, 6, None), (40, 6, None), (43, 6, False), (43, None, None)])
+@pytest.mark.parametrize(("state", "who"), [("own-nic", "node0.rail0"), ("incast", "node1.rail0")])
+def test_where_a_fault_may_have_moved_traffic_the_lab_does_not_know_who_meets(state, who, at_s, healed_s, right):
+    """Until half a minute after it has healed: a NIC carries that of a dead one, which no plan tells."""
+    fault = Injection(
+        fault_id="f1", kind="link-down", where="node0.rail1", injected_ns=lab_ns(4), edges=(),
+        healed_ns=healed_s and lab_ns(healed_s),
+    )  # fmt: skip
+    (claim,) = told([said(at_s, state, who)], injections=[fault]).contention
+    assert claim.right is right
 
 
 def test_a_slow_receiver_is_that_of_a_job_that_reads_slowly():

@@ -11,6 +11,7 @@ from foliot.node.addressing import describe
 from foliot_lab.faults.injection import Injection
 from foliot_lab.measure.intervals import Intervals
 from foliot_lab.measure.link_load import Lane
+from foliot_lab.measure.told_delays import Told
 from foliot_lab.report.conclusion import conclude, lines
 from foliot_lab.report.contended import contended
 from foliot_lab.report.job_report import job_reports
@@ -122,7 +123,9 @@ def test_a_job_is_told_beside_its_time_alone():
 def test_every_second_of_a_job_is_told():
     """From the first whole one on, with the steps that ended in it."""
     late = jobs(run(), ran={0: (lab_ns(5.5), lab_ns(9.2)), 1: (START, lab_ns(60))})
-    seconds = job_reports(late)[0].seconds
+    told = job_reports(late)[0]
+    seconds = told.seconds
+    assert told.began_ns == lab_ns(5.5)
     assert [second.at_s for second in seconds] == [6.0, 7.0, 8.0]
     assert {(second.mbps, second.share, second.slowest_share) for second in seconds} == {(80.0, 0.5, 0.5)}
     assert {second.step_ms for second in seconds} == {STEP_MS}
@@ -133,6 +136,7 @@ def test_what_did_not_happen_is_null():
     """A job that did not run, and one that was never alone."""
     (a, b) = job_reports(jobs(run(), alone=None, ran={1: (START, lab_ns(60))}))
     assert (a.mbps, a.share, a.step_ms, a.steps, a.slowest_share, a.seconds) == (None, None, None, 0, None, [])
+    assert (a.began_ns, b.began_ns) == (None, START)
     assert {flow.mbps for flow in a.flows} == {None}
     assert (b.solo_mbps, b.share, b.slowest_share) == (None, None, None)
     assert b.mbps == 120.0
@@ -153,6 +157,16 @@ def test_a_training_job_has_steps_and_no_flows():
     assert (told.solo_step_ms, told.step_ms, told.steps, told.flows, told.mbps) == (400.0, 600.0, 2, [], None)
     assert told.share == pytest.approx(0.6667)
     assert told.seconds[0].step_ms == 600.0
+
+
+def test_round_trips_and_delays_of_the_path_are_those_beside_the_others():
+    """Medians of what probes told meanwhile; null where they told nothing, or where nobody listened."""
+    first = [Told(lab_ns(-5), 1.0, 1.0), *(Told(lab_ns(5 + number), 100.0 + number, None) for number in range(4))]
+    second = [Told(lab_ns(1), 900.0, 9_000.0), Told(lab_ns(2), 800.0, 9_500.0), Told(lab_ns(61), 1.0, 1.0)]
+    a, b = job_reports(jobs(run(), told=[first, second, [], []]))
+    assert [(flow.in_band_us, flow.out_of_band_us) for flow in a.flows] == [(101.5, None), (850.0, 9_250.0)]
+    assert {(flow.in_band_us, flow.out_of_band_us) for flow in b.flows} == {(None, None)}
+    assert job_reports(jobs(run()))[0].flows[0].in_band_us is None
 
 
 def test_moves_are_counted_while_the_job_runs():
@@ -214,8 +228,11 @@ def test_the_report_has_jobs_and_contended_links():
     written = json.loads(made.json())
     assert [job["name"] for job in written["jobs"]] == ["a", "b"]
     assert written["jobs"][0].keys() == {
-        "name", "kind", "hosts", "priority", "solo_mbps", "solo_step_ms", "steps", "step_ms", "mbps", "share",
-        "slowest_share", "flows", "seconds",
+        "name", "kind", "hosts", "priority", "began_ns", "solo_mbps", "solo_step_ms", "steps", "step_ms", "mbps",
+        "share", "slowest_share", "flows", "seconds",
+    }  # fmt: skip
+    assert written["jobs"][0]["flows"][0].keys() == {
+        "id", "solo_mbps", "mbps", "share", "moves", "in_band_us", "out_of_band_us",
     }  # fmt: skip
     assert written["contended"][0]["link"] == "rail0.leaf0-spine0"
     said = list(lines(*conclude(made, scenario, {})))

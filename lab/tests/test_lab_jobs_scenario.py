@@ -59,12 +59,18 @@ def test_a_training_job_has_the_keys_of_train():
     assert trains(read)
 
 
-@pytest.mark.parametrize("name", ["two-jobs", "two-jobs-cured"])
+@pytest.mark.parametrize("name", ["two-jobs", "two-jobs-cured", "two-priorities"])
 def test_the_examples_are_read(name):
     """Those of the documentation."""
     read = load_scenario(EXAMPLES / f"{name}.toml")
-    assert [each.placed for each in read.jobs] == ["collide", "collide"]
+    assert {each.placed for each in read.jobs} == {"collide"}
     assert read.solo_s
+
+
+def test_the_example_of_a_job_past_foliot_is_read():
+    """With a path to be late, and traffic that the lab leads elsewhere."""
+    large, past = load_scenario(EXAMPLES / "past-foliot.toml").jobs
+    assert (large.over, large.placed, past.over, past.placed) == ("service", "collide", "nic", "apart")
 
 
 def test_routers_may_be_silent():
@@ -109,6 +115,15 @@ def test_impossible_jobs_are_refused(keys, line, reason):
     """Each with the line to blame."""
     found = problems(FABRIC + job(**keys))
     assert any(at == LINES + line and said.startswith(reason) for at, said in found), found
+
+
+def test_a_flow_has_no_way_where_leaves_spray():
+    """So it cannot be placed."""
+    spray = FABRIC + "spray = true\n"
+    assert parse_scenario(spray + job()).fabric.spray
+    assert problems(spray + job(placed="apart")) == [
+        (10, "apart means nothing where leaves spray packets: no flow has a way of its own")
+    ]
 
 
 def test_what_jobs_do_not_go_with_is_refused():

@@ -45,6 +45,15 @@ def test_a_link_without_a_queue_is_not_full():
     assert list(full_times(samples(*[1.0] * 10, queued=0))) == []
 
 
+def test_few_late_samples_find_no_queue_where_there_is_none():
+    """A link behind one of the same rate carries all of it. One of two late samples may find a packet there."""
+    late = samples(*[1.0] * 30, queued=0)[::5]
+    late[3, 2] = 3_000
+    assert list(full_times(late)) == []
+    late[:, 2] = 3_000
+    assert list(full_times(late)) == [(0, 3000 * MS)]
+
+
 def test_a_link_is_full_by_its_own_rate():
     """That of now, which a fault may have lowered."""
     slow = samples(*[0.5] * 10)

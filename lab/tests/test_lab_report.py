@@ -33,12 +33,14 @@ def test_the_report_has_the_promised_form():
         "contended",
         "contention",
         "moves",
+        "mismatches",
+        "map",
         "verdict",
         "commit",
         "versions",
         "scenario",
     ]
-    assert made["jobs"] == made["contended"] == made["contention"] == made["moves"] == []
+    assert made["jobs"] == made["contended"] == made["contention"] == made["moves"] == made["mismatches"] == []
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns",
         "moves", "events",

@@ -6,6 +6,8 @@ import tomllib
 
 import pytest
 
+from foliot.node.addressing import describe
+from foliot.settings import NodeSettings
 from foliot_lab.scenario.spec import FabricSpec
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import deployment
@@ -33,3 +35,14 @@ def test_the_lab_loads_what_its_services_load():
     """From the scenario, without other settings; nothing where it names none."""
     assert deployment.extensions(SERVICES) == {"extensions": EXTENSIONS}
     assert deployment.extensions({"detector.calm_s": 0.1}) == {"extensions": {}}
+
+
+def test_a_fabric_may_have_64_entropies():
+    """Each node has these source ports, and an address for each; by default it has as many as Foliot's own default."""
+    few, many = (
+        describe(deployment.node_settings(plan(FabricSpec(hosts=2, rails=1, **keys), 7), "node1")).nics[0]
+        for keys in ({}, {"entropies": 64})
+    )
+    assert few.entropies == NodeSettings(name="", index=0, nics=()).entropies
+    assert many.entropies == tuple(range(49_200, 49_264))
+    assert few.path_addresses == many.path_addresses[:4]

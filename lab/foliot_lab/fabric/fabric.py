@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from foliot_lab.fabric.iproute import IP, TC
 from foliot_lab.fabric.link_shaping import Shape, shape_command
 from foliot_lab.fabric.namespaces import Namespace, inside
+from foliot_lab.fabric.packet_marks import mark_in_turn
 from foliot_lab.fabric.rtnetlink import Rtnetlink, ask_route
 from foliot_lab.fabric.sysctls import (
     EVERYWHERE,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 VXLAN_PORT = 4789
 """The port of RFC 7348. Foliot's overlay sends to it, and so does every packet whose way is asked."""
+_SPRAY_TABLES = 100
+"""Routing tables of leaves that spray packets have this number and more, one for each spine."""
 _DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
 
@@ -219,6 +222,8 @@ class Fabric:
             namespace = self._namespaces[name]
             run_batch(namespace, IP, _address_lines(ports, routers.get(name), self._front_lines(name)))
             run_batch(namespace, TC, _shape_lines(ports, shape, faults=name in routers))
+            if name in routers and routers[name].sprayed:
+                _spray(namespace, routers[name])
             self._netlink[name] = Rtnetlink(namespace)
             with inside(namespace):
                 for port in ports:
@@ -240,6 +245,20 @@ def _address_lines(ports: Iterable[Port], router: Router | None, front: list[str
         lines += [f"addr add {port.address} dev {port.device}", f"link set {port.device} up"]
         routes += port.routes
     return lines + [_route_line(route) for route in (*routes, *(router.routes if router else ()))]
+
+
+def _spray(namespace: Namespace, router: Router) -> None:
+    """Has a leaf mark packets in turn, and send each by the routes of its mark. None for its own hosts is there."""
+    lines = []
+    for mark, routes in enumerate(router.sprayed, start=1):
+        table = _SPRAY_TABLES + mark
+        lines.append(f"rule add fwmark {mark} lookup {table} priority {table}")
+        lines += [f"{_route_line(route)} table {table}" for route in routes]
+    run_batch(namespace, IP, lines)
+    try:
+        mark_in_turn(namespace, len(router.sprayed))
+    except OSError as error:
+        raise FabricError(f"{router.name} cannot spray packets by nftables: {error}") from error
 
 
 def _route_line(route: Route, verb: str = "add") -> str:

@@ -180,6 +180,18 @@ class Rtnetlink:
         self._socket.close()
 
 
+def acknowledged(data: bytes, where: str) -> int:
+    """How many requests the kernel acknowledges in what a socket has read.
+
+    Raises:
+        OSError: it refused one, with its error number.
+    """
+    numbers = [-struct.unpack_from("=i", body)[0] for answer, _, body in _messages(data) if answer == _ERROR]
+    for number in filter(None, numbers):
+        raise OSError(number, f"{os.strerror(number)} (netlink request in {where})")
+    return len(numbers)
+
+
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     offset = 0
     while offset < len(data):

@@ -19,6 +19,8 @@ EVERYWHERE = {
 HOST = {
     # A connection's slow start shall not depend on the ones before it.
     "net/ipv4/tcp_no_metrics_save": "1",
+    # Stamps are of the clock alone, so that settings of the services suffice to read delays of the traffic one way.
+    "net/ipv4/tcp_timestamps": "2",
 }
 ROUTER = {
     "net/ipv4/ip_forward": "1",
@@ -28,8 +30,8 @@ ROUTER = {
     "net/ipv4/fib_multipath_hash_fields": str(0x0037),
     # A cut uplink stays in the hash, or every other path would be dealt anew with it.
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "0",
-    # Traces that follow a probe hop by hop get an answer from every hop.
-    "net/ipv4/icmp_ratelimit": "0",
+    # Traces that follow a probe hop by hop get an answer from every hop: no type of error is limited, to a peer or in all.
+    "net/ipv4/icmp_ratemask": "0",
     # The answer to a packet whose time is over has the address of the port by which it came, as that of most switches.
     "net/ipv4/icmp_errors_use_inbound_ifaddr": "1",
 }

@@ -31,6 +31,10 @@ QUEUED = 0.5
 """The share of samples that have to find a queue before the link. A link of the same rate as the one before it may be
 as busy, and has none (measured: all samples with a queue, or at most one in seven)."""
 
+_LEAST_SAMPLES = 6
+"""Of these, as of half a second on time. Where the lab was late, two or three samples do not tell one in seven from all
+of them, so a longer time is looked at."""
+
 
 class Lane(NamedTuple):
     """One direction of a fabric link."""
@@ -86,8 +90,9 @@ def full_times(samples: NDArray[np.int64]) -> Intervals:
         samples: shape (samples, 4): lab time in ns, bytes so far, bytes queued, bytes a second that may leave.
     """
     at_ns, sent, queued, rate = samples.T
-    # Of each sample, the last one that is long enough before it.
+    # Of each sample, the last one that is long enough before it, with enough between them.
     before = np.searchsorted(at_ns, at_ns - FULL_NS, side="right") - 1
+    before = np.minimum(before, np.arange(len(at_ns)) - (_LEAST_SAMPLES - 1))
     times = []
     for now, then in enumerate(before):
         if then < 0:

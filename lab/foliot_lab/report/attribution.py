@@ -12,7 +12,7 @@ Times are those of arrival in the lab, so that no wrong clock can excuse itself.
 Then the one that explained an earlier event of the same trace counts, or else the one injected last.
 
 Contention that the lab saw itself explains its event, and all that follows from that event by its `cause`: the end, the
-moves, what takes them back, and refusals. Where the lab has no jobs and so no truth about it, contention may be a
+moves, what takes them back, and refusals. So does traffic that takes another way than the event says. Where the lab has no jobs and so no truth about it, contention may be a
 consequence of a fault. The fault, or Foliot's answer to it, has led the traffic of two NICs over one link. It explains an
 event about flows that begin or end at a node of its NICs. Neither counts among the fault's own events.
 
@@ -88,24 +88,24 @@ def spans(injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: 
 
 def explain(
     events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span], *,
-    contended: Collection[str] | None = None,
+    right: Collection[str] | None = None,
 ) -> Explained:  # fmt: skip
     """Sorts events and commands under the faults that explain them.
 
     Parameters:
-        contended: the ids of events about contention that are right by the lab's own truth; None: it has none.
+        right: the ids of events about flows that are right by the lab's own truth; None: it has none.
     """
-    return _Sorter(faults, contended).sort(events, commands)
+    return _Sorter(faults, right).sort(events, commands)
 
 
 class _Sorter:
-    def __init__(self, faults: Sequence[Span], contended: Collection[str] | None) -> None:
+    def __init__(self, faults: Sequence[Span], right: Collection[str] | None) -> None:
         self._faults = sorted(faults, key=lambda span: span.since_ns, reverse=True)
         self._of_event: dict[str, Span] = {}
         self._of_trace: dict[str, Span] = {}
-        self._contended = contended
-        self._of_contention: set[str] = set()
-        """Ids of events about contention that is explained, and of those that follow from them."""
+        self._right = right
+        self._of_flows: set[str] = set()
+        """Ids of events about flows that are explained, and of those that follow from them."""
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -117,8 +117,8 @@ class _Sorter:
         for event in sorted(events, key=lambda heard: heard.at_ns):
             span = self._event(event)
             if span is None:
-                if self._is_of_contention(event):
-                    self._of_contention.add(event.message.id)
+                if self._is_of_flows(event):
+                    self._of_flows.add(event.message.id)
                 else:
                     found.stray_events.append(event)
             else:
@@ -128,7 +128,7 @@ class _Sorter:
                 found.events[span.fault_id].append(event)
         for command in sorted(commands, key=lambda heard: heard.at_ns):
             span = self._command(command)
-            if span is None and command.message.cause in self._of_contention:
+            if span is None and command.message.cause in self._of_flows:
                 continue
             (found.stray_commands if span is None else found.commands[span.fault_id]).append(command)
         return found
@@ -152,12 +152,12 @@ class _Sorter:
             return cause if cause in active else next(span for span, parts in judged if any(parts))
         return self._following(heard.message.cause, heard.at_ns)
 
-    def _is_of_contention(self, heard: Heard[Event]) -> bool:
+    def _is_of_flows(self, heard: Heard[Event]) -> bool:
         event = heard.message
-        if event.cause in self._of_contention:
+        if event.cause in self._of_flows:
             return True
-        if self._contended is not None:
-            return event.id in self._contended
+        if self._right is not None:
+            return event.id in self._right
         if event.kind != CONTENTION.name or is_relief(event):
             return False
         flows = event.related.get("flows", ())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.report.contention_text import told as told_of_contention
+from foliot_lab.report.contention_text import told_of_mismatch
 from foliot_lab.report.figures_text import count_of, time_of
 from foliot_lab.report.job_text import summary, told
 from foliot_lab.report.report import Conclusion
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from foliot_lab.measure.host_latency import Steps
     from foliot_lab.measure.outages import Verdict
+    from foliot_lab.report.map_report import MapReport
     from foliot_lab.report.report import Report
     from foliot_lab.scenario.spec import Scenario
 
@@ -38,6 +40,10 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
         yield told(job)
     for said in report.contention:
         yield told_of_contention(said, report.contended)
+    for mismatch in report.mismatches:
+        yield told_of_mismatch(mismatch)
+    if report.map is not None:
+        yield _map(report.map)
     clocks = report.clocks
     if clocks.true_error_ns.p50 is not None:
         yield (
@@ -54,6 +60,16 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
     )
     if machine.loops:
         yield _loops(machine.loops)
+
+
+def _map(found: MapReport) -> str:
+    """How far Foliot's map of links is true, in words."""
+    took = "" if found.took_s is None else f", after {found.took_s:g} s"
+    inferred = f"{found.inferred} inferred, " if found.inferred else ""
+    return (
+        f"map: the links of {found.right} of {count_of(found.paths, 'path')} are right{took}; {found.wrong} wrong, "
+        f"{inferred}{found.unknown} unknown"
+    )
 
 
 def _loops(loops: Mapping[str, Steps]) -> str:

@@ -1,4 +1,4 @@
-"""What was said of contention as text, for the terminal and the verdict."""
+"""What was said of contention and of mismatches as text, for the terminal and the verdict."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from foliot_lab.report.contended import Contended
     from foliot_lab.report.contention_report import ContentionReport
+    from foliot_lab.report.mismatch_report import MismatchReport
 
 _TRUE = {True: "", False: ", which is not so", None: ""}
 
@@ -27,3 +28,9 @@ def told(said: ContentionReport, contended: Sequence[Contended]) -> str:
         words.append(f"cured after {time_of(max(said.cured_ns - began_ns, 0) * 1e-6)}")
     place = " or ".join(said.links) if said.verdict == "fabric-contention" else said.place
     return f"contention: {said.verdict} at {place}{_TRUE[said.right]}; {'; '.join(words)}"
+
+
+def told_of_mismatch(said: MismatchReport) -> str:
+    """One event's line under the verdict."""
+    of = "" if said.job is None else f" of job {said.job}"
+    return f"mismatch: {said.flow}{of} does not take the path that is probed for it{_TRUE[said.right]}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from foliot.link_map import is_inferred
 from foliot_lab.report.message_times import lab_ns
 from foliot_schemas.names import node_of, parse_flow, rail_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.bus_recorder import Heard
     from foliot_lab.report.contended import Contended
     from foliot_lab.report.evidence import Evidence
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 _BEFORE_NS = 5_000_000_000
 """What a verdict is about may have been over for so long when the verdict says that it began."""
 _LEAST_FLOWS = 2
+_AWAY_NS = 30_000_000_000
+"""For so long after a fault has healed, traffic may still go by other NICs than its own."""
 
 
 class Claim(NamedTuple):
@@ -67,8 +72,13 @@ def without_job(flow: str) -> str:
 
 
 def shared_by(links: Iterable[str], flows: Iterable[str], row: Contended) -> bool:
-    """Whether a contended link is among these, and two of these flows are among those that shared it."""
-    return row.link in links and len({*flows} & set(map(without_job, row.flows))) >= _LEAST_FLOWS
+    """Whether a contended link is among these, and two of these flows are among those that shared it.
+
+    Of a link that delays alone tell of, all of these flows must be: nothing else says which it is.
+    """
+    shared = {*flows} & set(map(without_job, row.flows))
+    is_it = shared == {*flows} if any(map(is_inferred, links)) else row.link in links
+    return is_it and len(shared) >= _LEAST_FLOWS
 
 
 class ContentionTruth:
@@ -83,7 +93,10 @@ class ContentionTruth:
         self._contended = contended
 
     def is_right(self, claim: Claim) -> bool | None:
-        """Whether a claim is true; None: the lab does not know, as it has no jobs or does not know the verdict."""
+        """Whether a claim is true; None: the lab does not know.
+
+        It has no jobs, or does not know the verdict, or a fault may have moved other traffic to the NIC.
+        """
         match claim.verdict:
             case "fabric-contention" if self._evidence.jobs is not None:
                 return any(
@@ -107,8 +120,10 @@ class ContentionTruth:
                 )
         return None
 
-    def _meet(self, claim: Claim, nics: list[str]) -> bool:
-        return nics.count(claim.place) >= _LEAST_FLOWS
+    def _meet(self, claim: Claim, nics: list[str]) -> bool | None:
+        if nics.count(claim.place) >= _LEAST_FLOWS:
+            return True
+        return None if any(map(partial(_may_have_moved, claim), self._evidence.injections)) else False
 
     def _running(self, claim: Claim) -> Iterator[FlowPlan]:
         """The flows that sent at the time of a claim; without jobs, all of them."""
@@ -116,3 +131,8 @@ class ContentionTruth:
         for flow in self._evidence.flows:
             if jobs is None or (flow.job in jobs.ran and claim.is_beside(*jobs.ran[flow.job])):
                 yield flow
+
+
+def _may_have_moved(claim: Claim, fault: Injection) -> bool:
+    """Whether traffic may have gone by other NICs for a fault at the time of a claim."""
+    return claim.is_beside(fault.injected_ns, None if fault.healed_ns is None else fault.healed_ns + _AWAY_NS)

@@ -48,5 +48,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Second 0 of the scenario."""
     end_ns: int
     """End of the run."""
+    paths: Mapping[str, tuple[str, ...]] = {}
+    """The links of each path by its name, as the kernels send it."""
     armed: str = "off"
     """Whether agents act on their own lost carrier: `off`, `bus-away` or `always`."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_lab.measure.intervals import Interval
+    from foliot_lab.measure.told_delays import Told
     from foliot_lab.workload.jobs import JobsRecord
 
 _SECOND_NS = 1_000_000_000
@@ -33,6 +34,10 @@ class JobFlowReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of its rate alone."""
     moves: int
     """How often its way changed."""
+    in_band_us: float | None = None
+    """Its smoothed round trip beside the others, median; null: nobody told of it."""
+    out_of_band_us: float | None = None
+    """What probes of its path took at the same times, there and back, median."""
 
 
 class JobSecond(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     hosts: list[str]
     priority: int
+    began_ns: int | None
+    """When it began beside the others, as lab time."""
     solo_mbps: float | None
     """Of all its flows together, while the job ran alone."""
     solo_step_ms: float | None
@@ -96,6 +103,7 @@ class _Job:
             kind=self._spec.kind,
             hosts=list(self._jobs.hosts[self._number]),
             priority=self._spec.priority,
+            began_ns=None if ran is None else ran[0],
             solo_mbps=_rounded(self._solo_mbps),
             solo_step_ms=_rounded(self._solo_step_ms),
             steps=len(self._steps(ran)) if self._has_steps else None,
@@ -119,7 +127,16 @@ class _Job:
             mbps=_rounded(mbps),
             share=_ratio(mbps, self._solo_of[flow]),
             moves=0 if self._ran is None else moves(self._jobs.ways[flow], *self._ran),
+            in_band_us=_median(each.in_band_us for each in self._told(flow)),
+            out_of_band_us=_median(each.out_of_band_us for each in self._told(flow)),
         )
+
+    def _told(self, flow: int) -> list[Told]:
+        """What was told of a flow beside the others."""
+        if self._ran is None or not self._jobs.told:
+            return []
+        since_ns, until_ns = self._ran
+        return [each for each in self._jobs.told[flow] if since_ns <= each.at_ns <= until_ns]
 
     def _seconds(self) -> Iterator[JobSecond]:
         if self._ran is None:
@@ -191,6 +208,11 @@ def _steady(alone: Interval | None) -> Interval | None:
 
 def _median_ms(steps: NDArray[np.int64]) -> float | None:
     return float(np.median(steps[:, 1] - steps[:, 0])) * 1e-6 if len(steps) else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(float(np.median(known)), 1) if known else None
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:

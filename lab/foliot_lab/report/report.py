@@ -17,7 +17,9 @@ from foliot_lab.report.contended import Contended, contended
 from foliot_lab.report.contention_report import ContentionReport, MoveReport, Verdicts
 from foliot_lab.report.flow_report import Accounts, FlowReport, FlowRest, flow_reports, flow_rests
 from foliot_lab.report.job_report import JobReport, job_reports
+from foliot_lab.report.map_report import MapReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report.message_times import lab_ns
+from foliot_lab.report.mismatch_report import MismatchReport, mismatch_reports
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -125,6 +127,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was said of contention."""
     moves: list[MoveReport] = []
     """What was moved for it."""
+    mismatches: list[MismatchReport] = []
+    """What was said of traffic that does not take the path that is probed for it."""
+    map: MapReport | None = None
+    """None before it was held against the fabric."""
     verdict: Conclusion | None = None
     """None before it was judged."""
     commit: str | None = None
@@ -206,9 +212,9 @@ def build(evidence: Evidence) -> Report:
     jobs = [] if evidence.jobs is None else job_reports(evidence.jobs)
     shared = [] if evidence.jobs is None else contended(evidence.jobs)
     said = Verdicts(evidence, jobs, shared)
-    found = explain(
-        evidence.events, evidence.commands, faults, contended=None if evidence.jobs is None else said.right()
-    )
+    mismatches = mismatch_reports(evidence)
+    right = said.right() | {each.event for each in mismatches if each.right}
+    found = explain(evidence.events, evidence.commands, faults, right=None if evidence.jobs is None else right)
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
     accounts = Accounts(evidence, faults, allowances)
@@ -226,6 +232,7 @@ def build(evidence: Evidence) -> Report:
         contended=shared,
         contention=said.reports(),
         moves=said.moves(),
+        mismatches=mismatches,
     )
 
 

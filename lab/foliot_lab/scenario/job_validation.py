@@ -58,6 +58,8 @@ def _problems(job: JobSpec, fabric: FabricSpec) -> Iterator[tuple[str, str]]:
         if job.placed != "hash":
             yield "placed", "train has no placed: the lab does not know which ranks send to which"
         return
+    if fabric.spray and job.placed != "hash":
+        yield "placed", f"{job.placed} means nothing where leaves spray packets: no flow has a way of its own"
     for name in TrainSpec.__struct_fields__:
         if getattr(job, name) is not None:
             yield name, f"{job.kind} has no {name}; only train has"

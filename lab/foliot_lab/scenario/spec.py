@@ -59,6 +59,10 @@ class FabricSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """NATS servers: one, or a cluster that keeps three copies of everything and bears the loss of one member."""
     icmp: bool = True
     """Whether routers answer a packet whose time to live is over."""
+    spray: bool = False
+    """Whether leaves give packets to their spines in turn, and not by their hash."""
+    entropies: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """UDP source ports of the overlay."""
 
 
 class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -84,6 +84,8 @@ class Router(msgspec.Struct, frozen=True):
     links unused."""
     routes: tuple[Route, ...]
     """The routes through several ports, or through none."""
+    sprayed: tuple[tuple[Route, ...], ...] = ()
+    """Of a leaf that sprays packets: the routes to all other leaves by each spine, which packets take in turn."""
 
 
 class FabricPlan(msgspec.Struct, frozen=True, dict=True):
@@ -99,6 +101,10 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
     queue_packets: int
     icmp: bool = True
     """Whether routers answer a packet whose time to live is over."""
+    spray: bool = False
+    """Whether leaves give packets to their spines in turn. Then no flow has a way of its own."""
+    entropies: int = 4
+    """UDP source ports of the overlay."""
     central: tuple[str, ...] = CENTRAL
     """Central services and bus servers. Each has a namespace and a frontend address, so that it can be cut off
     alone."""
@@ -135,6 +141,29 @@ class FabricPlan(msgspec.Struct, frozen=True, dict=True):
             ports[link.near.owner].append(link.near)
             ports[link.far.owner].append(link.far)
         return ports
+
+    @cached_property
+    def _trunk_names(self) -> dict[tuple[str, str], str]:
+        """The name of each fabric link by its leaf and its spine."""
+        return {(trunk.near.owner, trunk.far.owner): trunk.name for trunk in self.trunks}
+
+    def links_between(self, source: str, destination: str, rail: str, spine: str | None) -> tuple[str, ...]:
+        """The links that a packet crosses from one node's NIC to another's.
+
+        Parameters:
+            source: a node.
+            destination: another one.
+            rail: where both have a NIC.
+            spine: the one that it crosses; None: both NICs are on one leaf.
+
+        Raises:
+            KeyError: there is no such NIC or link.
+        """
+        ends = (f"{source}.{rail}", f"{destination}.{rail}")
+        if spine is None:
+            return ends
+        up, down = (self._trunk_names[self.leaf(node, rail), spine] for node in (source, destination))
+        return ends[0], up, down, ends[1]
 
     def underlay(self, node: str, rail: str) -> str:
         """The fabric address of a node's NIC.
@@ -173,7 +202,7 @@ def plan(spec: FabricSpec, seed: int) -> FabricPlan:
     if max(sizes) > HOSTS_PER_LEAF:
         raise ValueError(f"{max(sizes)} hosts on a leaf, which has addresses for {HOSTS_PER_LEAF}")
     indexes = count(_FIRST_INDEX)
-    rails = [_rail(rail, sizes, spec.spines, seed, indexes) for rail in range(spec.rails)]
+    rails = [_rail(rail, sizes, spec, seed, indexes) for rail in range(spec.rails)]
     return FabricPlan(
         hosts=tuple(f"node{host}" for host in range(spec.hosts)),
         rails=tuple(f"rail{rail}" for rail in range(spec.rails)),
@@ -183,6 +212,8 @@ def plan(spec: FabricSpec, seed: int) -> FabricPlan:
         link_mbps=spec.link_mbps,
         queue_packets=spec.queue_packets,
         icmp=spec.icmp,
+        spray=spec.spray,
+        entropies=spec.entropies,
         central=(*CENTRAL, *server_names(spec.bus_servers)),
     )
 
@@ -199,8 +230,9 @@ def leaf_sizes(hosts: int, leaves: int) -> list[int]:
 
 
 def _rail(
-    rail: int, sizes: Sequence[int], spines: int, seed: int, indexes: Iterator[int]
+    rail: int, sizes: Sequence[int], spec: FabricSpec, seed: int, indexes: Iterator[int]
 ) -> tuple[list[Router], list[Link], list[Link]]:
+    spines = spec.spines
     trunks = [_trunk(rail, leaf, spine, spines, indexes) for leaf in range(len(sizes)) for spine in range(spines)]
     nics, host = [], 0
     for leaf, size in enumerate(sizes):
@@ -209,6 +241,11 @@ def _rail(
     leaves = [
         _router(f"rail{rail}.leaf{leaf}", "leaf", seed, _leaf_routes(rail, leaf, trunks)) for leaf in range(len(sizes))
     ]
+    if spec.spray:
+        leaves = [
+            msgspec.structs.replace(router, sprayed=_sprayed(rail, leaf, len(sizes), router.routes[0].gateways))
+            for leaf, router in enumerate(leaves)
+        ]
     return leaves + [_router(f"rail{rail}.spine{spine}", "spine", seed, ()) for spine in range(spines)], nics, trunks
 
 
@@ -240,6 +277,12 @@ def _leaf_routes(rail: int, leaf: int, trunks: Sequence[Link]) -> tuple[Route, .
     # Without the black hole, packets to an unplugged host would go up to the spines and come back until their TTL ends.
     own_block = Route(f"10.{100 + rail}.{leaf}.0/24", ())
     return (Route(f"10.{100 + rail}.0.0/16", gateways), own_block)
+
+
+def _sprayed(rail: int, leaf: int, leaves: int, uplinks: Sequence[tuple[str, str]]) -> tuple[tuple[Route, ...], ...]:
+    """A leaf's routes to all others by each of its links up."""
+    blocks = [f"10.{100 + rail}.{other}.0/24" for other in range(leaves) if other != leaf]
+    return tuple(tuple(Route(block, (uplink,)) for block in blocks) for uplink in uplinks)
 
 
 def _router(name: str, kind: Literal["leaf", "spine"], seed: int, routes: tuple[Route, ...]) -> Router:

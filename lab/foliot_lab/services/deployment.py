@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 GATEWAY_PORT = 8470
 ON_A_NODE = ("agent", "probe")
+_FIRST_ENTROPY = NodeSettings(name="", index=0, nics=()).entropies[0]
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,8 @@ def node_settings(plan: FabricPlan, node: str) -> NodeSettings:
         NicSettings(rail=rail, number=number, device=rail, address=plan.underlay(node, rail))
         for number, rail in enumerate(plan.rails)
     )
-    return NodeSettings(name=node, index=plan.hosts.index(node), nics=nics)
+    ports = tuple(range(_FIRST_ENTROPY, _FIRST_ENTROPY + plan.entropies))
+    return NodeSettings(name=node, index=plan.hosts.index(node), nics=nics, entropies=ports)
 
 
 def write_skews(clock: ClockSpec, hosts: tuple[str, ...], desk: Desk) -> dict[str, Skew]:
@@ -136,6 +138,11 @@ class Addresses(msgspec.Struct, frozen=True):
 def listener(addresses: Addresses, desk: Desk) -> BusSettings:
     """Settings for a process that watches the lab's bus and may not publish on it."""
     return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "reader.creds"))
+
+
+def scheduler(addresses: Addresses, desk: Desk) -> BusSettings:
+    """Settings for who registers jobs."""
+    return BusSettings(url=addresses.url, credentials=str(desk.keys / "tools" / "scheduler.creds"))
 
 
 def extensions(services: Mapping[str, Any]) -> dict[str, Any]:

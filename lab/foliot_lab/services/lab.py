@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -20,13 +22,16 @@ from foliot_lab.fabric.partition import Partitions
 from foliot_lab.fabric.rtnetlink import Rtnetlink, link_state
 from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime, Truth
+from foliot_lab.measure.told_delays import ToldDelays
+from foliot_lab.measure.told_routers import ToldRouters
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
 from foliot_lab.services.job_placement import place
 from foliot_lab.services.readiness import Readiness
+from foliot_schemas.names import Path
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import pathlib
 
     from foliot.runtime.loop_steps import Counted
     from foliot.runtime.supervisor import ProcessSpec
@@ -52,13 +57,16 @@ class Lab:
         listener: a listening socket of the host's network for the gateway, made before.
     """
 
-    def __init__(self, scenario: Scenario, folder: Path, listener: socket.socket | None = None) -> None:
+    def __init__(self, scenario: Scenario, folder: pathlib.Path, listener: socket.socket | None = None) -> None:
         self.scenario = scenario
         self.plan = plan(scenario.fabric, scenario.clock.seed)
         self.time = LabTime.starting_now()
         self._settings = tuple(deployment.node_settings(self.plan, host) for host in self.plan.hosts)
         self.nodes: tuple[Node, ...] = tuple(describe(settings) for settings in self._settings)
         self.readiness = Readiness(self.nodes)
+        self.told_routers = ToldRouters(self.time)
+        self.told_delays = ToldDelays(self.time)
+        """Empty, if the scenario has no jobs."""
         self.supervisor = Supervisor()
         self.fabric: Fabric
         self.truth: Truth
@@ -106,10 +114,13 @@ class Lab:
             await self.supervisor.start(spec)
         for name in CENTRAL:
             await self._start_service(name)
+        self.bus = await Bus.connect(self.listener, "lab", makes=False)
+        await self.told_routers.follow(self.bus)
+        if self.scenario.jobs:
+            await self.told_delays.follow(self.bus)
         for host in self.plan.hosts:
             for name in deployment.ON_A_NODE:
                 await self._start_service(name, host)
-        self.bus = await Bus.connect(self.listener, "lab", makes=False)
         await self.readiness.watch(self.bus)
 
     async def ready(self) -> None:
@@ -124,6 +135,11 @@ class Lab:
     def listener(self) -> BusSettings:
         """Settings for a process that watches the bus and may not publish on it."""
         return deployment.listener(self.addresses, self._desk)
+
+    @property
+    def scheduler(self) -> BusSettings:
+        """Settings for who registers jobs."""
+        return deployment.scheduler(self.addresses, self._desk)
 
     def settings(self, host: str) -> NodeSettings:
         """The ``[node]`` section of a host.
@@ -141,6 +157,23 @@ class Lab:
         """The steps of each service's loop so far."""
         services = (*CENTRAL, *(f"{host}/{name}" for host in self.plan.hosts for name in deployment.ON_A_NODE))
         return {name: loop_steps.read(self._desk.loop_steps(name)) for name in services}
+
+    def links_of_paths(self) -> dict[str, tuple[str, ...]]:
+        """The links of each path that has a way now, as the kernels send it.
+
+        Where leaves spray packets, no path between two of them has a way of its own.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        nics = [(node.name, nic) for node in self.nodes for nic in node.nics]
+        for (source, nic), (destination, far) in itertools.permutations(nics, 2):
+            if nic.rail == far.rail and source != destination:
+                for entropy, port in enumerate(nic.entropies):
+                    with contextlib.suppress(OSError):  # the leaf has no route: the link of one of the NICs is down
+                        spine = self.fabric.spine(source, destination, nic.rail, port)
+                        path = str(Path(nic.name, far.name, entropy))
+                        if spine is None or not self.plan.spray:
+                            found[path] = self.plan.links_between(source, destination, nic.rail, spine)
+        return found
 
     async def close(self) -> None:
         """Ends the services and the processes of `foliot lab exec`, and closes the fabric. May be called twice.

@@ -13,7 +13,7 @@ from foliot_lab.measure.link_load import Lane
 from foliot_lab.services.job_placement import FLOWS_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from foliot_lab.fabric.fabric import Fabric
     from foliot_lab.scenario.topology import FabricPlan
@@ -31,7 +31,9 @@ class Way(NamedTuple):
     entropy: int
     """Index of the entropy; -1: past Foliot."""
     spine: str | None
-    """None: its ends are on one leaf."""
+    """None: its ends are on one leaf; or the leaf sprays packets, so that a flow has no way of its own."""
+    acks_spine: str | None = None
+    """The same of its acknowledgements, past Foliot. Those of other flows take the way of the traffic back."""
 
 
 class FlowWays:
@@ -59,8 +61,10 @@ class FlowWays:
 
     def _way(self, flow: FlowPlan) -> Way | None:
         if flow.over == "nic":
-            spine = self._spine(flow, flow.rail, flow.source_port, FLOWS_PORT + flow.job, socket.IPPROTO_TCP)
-            return Way(flow.rail, -1, spine)
+            ports = flow.source_port, FLOWS_PORT + flow.job
+            there = self._spine(flow.source, flow.destination, flow.rail, ports, socket.IPPROTO_TCP)
+            back = self._spine(flow.destination, flow.source, flow.rail, ports[::-1], socket.IPPROTO_TCP)
+            return Way(flow.rail, -1, there, back)
         home = self._fabric.plan.links[f"{flow.source}.{flow.rail}"].near
         try:
             index = self._fabric.netlink(home).output_device(ask_own_route(flow.destination_address))
@@ -73,10 +77,13 @@ class FlowWays:
             return None
         rail, entropy = self._fabric.plan.rails[int(found["rail"])], int(found["entropy"])
         port = self._entropies[flow.source, rail][entropy]
-        return Way(rail, entropy, self._spine(flow, rail, port, VXLAN_PORT, socket.IPPROTO_UDP))
+        ports = port, VXLAN_PORT
+        return Way(rail, entropy, self._spine(flow.source, flow.destination, rail, ports, socket.IPPROTO_UDP))
 
-    def _spine(self, flow: FlowPlan, rail: str, port: int, to: int, protocol: int) -> str | None:
-        question = (flow.source, flow.destination, rail, port, to)
+    def _spine(self, source: str, destination: str, rail: str, ports: tuple[int, int], protocol: int) -> str | None:
+        if self._fabric.plan.spray:
+            return None
+        question = (source, destination, rail, *ports)
         if question not in self._spines:
             self._spines[question] = self._fabric.spine(*question, protocol=protocol)
         return self._spines[question]
@@ -101,12 +108,5 @@ def lanes(way: Way, flow: FlowPlan, fabric: FabricPlan) -> tuple[Lane, ...]:
     """The fabric links that a way crosses."""
     if way.spine is None:
         return ()
-    trunks = _trunks(fabric)
-    up = trunks[fabric.leaf(flow.source, way.rail), way.spine]
-    down = trunks[fabric.leaf(flow.destination, way.rail), way.spine]
+    _, up, down, _ = fabric.links_between(flow.source, flow.destination, way.rail, way.spine)
     return (Lane(up, "up"), Lane(down, "down"))
-
-
-def _trunks(fabric: FabricPlan) -> Mapping[tuple[str, str], str]:
-    """The name of the link between a leaf and a spine."""
-    return {(trunk.near.owner, trunk.far.owner): trunk.name for trunk in fabric.trunks}

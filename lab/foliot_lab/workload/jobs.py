@@ -11,6 +11,8 @@ import msgspec
 from foliot_lab.measure.link_load import SAMPLE_S, LinkLoads
 from foliot_lab.scenario.job_traffic import hosts_of
 from foliot_lab.workload.flow_ways import FlowWays
+from foliot_lab.workload.job_registration import registered, wishes
+from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from foliot_lab.faults.injection import ScenarioTime
     from foliot_lab.measure.intervals import Interval, Intervals
     from foliot_lab.measure.link_load import Lane
+    from foliot_lab.measure.told_delays import Told
     from foliot_lab.scenario.spec import JobSpec
     from foliot_lab.scenario.topology import FabricPlan
     from foliot_lab.services.lab import Lab
@@ -63,6 +66,8 @@ class JobsRecord(msgspec.Struct, frozen=True, kw_only=True):
     """When each job ran after that, by its number; not there: it did not."""
     ways: Sequence[Sequence[tuple[int, Way]]]
     """Of each flow, when it took which way."""
+    told: Sequence[Sequence[Told]] = ()
+    """Of each flow, its round trips and the delays of its path, as probes told them; empty: nobody listened."""
     full: Mapping[Lane, Intervals]
     """When fabric links were full."""
     fabric: FabricPlan
@@ -85,6 +90,7 @@ class Jobs:
         self._flows = flows
         self._training = training
         self._specs = lab.scenario.jobs
+        self._wishes = wishes(self._specs, lab.scenario.fabric)
         self._alone: dict[int, Interval] = {}
         self._ran: dict[int, Interval] = {}
         self._ways = FlowWays(lab.fabric, lab.nodes, flows.plans)
@@ -105,10 +111,13 @@ class Jobs:
             await self._drained()
 
     async def follow(self, seconds: ScenarioTime, say: Callable[[str], None]) -> None:
-        """Begins and ends the jobs by their times, and samples links and ways, until it is cancelled."""
+        """Begins and ends the jobs by their times, and samples links and ways, until it is cancelled.
+
+        They are registered meanwhile.
+        """
         async with asyncio.TaskGroup() as group:
             for number in range(len(self._specs)):
-                group.create_task(self._play(number, seconds, say))
+                group.create_task(self._play_registered(number, seconds, say))
             group.create_task(self._sample())
 
     def began_ns(self, number: int) -> int:
@@ -129,15 +138,20 @@ class Jobs:
             alone=self._alone,
             ran=self._ran,
             ways=self._ways.taken,
+            told=[self._lab.told_delays.of(_name(flow), flow.over) for flow in self._flows.plans],
             full=self._loads.full(),
             fabric=self._lab.plan,
             train={} if self._training is None else self._training.steps(),
             zero_ns=zero_ns,
         )
 
+    async def _play_registered(self, number: int, seconds: ScenarioTime, say: Callable[[str], None]) -> None:
+        await seconds.until(self._specs[number].at_s)
+        async with registered(self._lab.scheduler, self._wishes.get(number)):
+            await self._play(number, seconds, say)
+
     async def _play(self, number: int, seconds: ScenarioTime, say: Callable[[str], None]) -> None:
         job = self._specs[number]
-        await seconds.until(job.at_s)
         since_ns = self._begin(number)
         self._ran[number] = (since_ns, since_ns)
         say(f"job {job.name} begins")
@@ -183,3 +197,8 @@ class Jobs:
                     for flow in range(len(self._flows.plans))
                 ):
                     await asyncio.sleep(_POLL_S)
+
+
+def _name(flow: FlowPlan) -> str:
+    """A flow's name on the bus."""
+    return f"{nic_name(flow.source, flow.rail)}>{nic_name(flow.destination, flow.rail)}"
