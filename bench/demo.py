@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,13 +22,14 @@ import msgspec
 
 from bench import place
 from bench.document import Document
+from bench.lab_command import LAB, finished
 from foliot_lab.demo import SIZES, demo
 from foliot_lab.faults.actions import Hog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEMO = (sys.executable, "-m", "foliot.cli", "lab", "demo", "--once")
+DEMO = (*LAB, "demo", "--once")
 """The demo's own command."""
 
 
@@ -82,21 +82,8 @@ def runs(arguments: argparse.Namespace) -> Iterator[Row]:
         command = [*DEMO, "--report", report, "--folder", arguments.folder / "lab", "--speed", str(arguments.speed)]
         if arguments.hosts is not None:
             command += ["--hosts", str(arguments.hosts)]
-        _run(command, log)
+        finished(command, log)
         yield row_of(number, json.loads(report.read_text()) if report.exists() else None, log.read_text())
-
-
-def _run(command: list[Any], log: Path) -> None:
-    with (
-        log.open("w") as said,
-        # A session of its own: Ctrl-C reaches this process alone, which then ends the demo in order.
-        subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True) as process,
-    ):
-        try:
-            process.wait()
-        except BaseException:
-            process.terminate()
-            raise
 
 
 @contextlib.contextmanager

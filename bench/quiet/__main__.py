@@ -37,6 +37,7 @@ from bench import place
 from bench.document import HEAD, Document, joined, keep
 from bench.quiet import cores, disturbances, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
+from bench.table import show
 from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.simulate.disturbances import KINDS
 from foliot_lab.simulate.trials import Lives, retold, retold_silence
@@ -153,7 +154,7 @@ def _merged(documents: Sequence[dict[str, Any]]) -> Taken:
 def _finish(taken: Taken, arguments: argparse.Namespace, head: dict[str, Any], parts: list[dict[str, Any]]) -> None:
     quiet_table, silent_table, hole_table = summary(taken.rows), silences(taken.silent), silences(taken.holes)
     for table in (quiet_table, silent_table, hole_table):
-        _show(table)
+        show(table)
     if arguments.json:
         keep(
             arguments.json, head, msgspec.to_builtins(taken.rows), parts=parts, summary=quiet_table,
@@ -173,15 +174,6 @@ def _told(row: Row) -> str:
     if isinstance(row, SilenceRow):
         words.append(f"{row.fault} found after {row.detect_ms} ms, left after {row.moved_ms} ms")
     return "; ".join([*words, *row.told])
-
-
-def _show(table: Sequence[dict[str, Any]]) -> None:
-    if not table:
-        return
-    cells = [list(table[0]), *(["-" if value is None else str(value) for value in row.values()] for row in table)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        print("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)))
 
 
 def _parser() -> argparse.ArgumentParser:

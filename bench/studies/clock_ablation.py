@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bench.clock_sim import Judged
     from foliot_sync.core.fit.delay_floor import DelayFloors, Known
     from foliot_sync.core.fit.point_clouds import PointClouds
+    from foliot_sync.core.lasting_misfit import LastingMisfits
 
     Floats = NDArray[np.float64]
 
@@ -79,7 +80,12 @@ def _learns_nothing(_floors: DelayFloors, *_: object) -> None:
     """Keeps no window's widths for the next one."""
 
 
-def _tree(edges: Edges, nodes: int, ground: int) -> Solution:
+def _uncorrected(_lasting: LastingMisfits, key: NDArray[np.int64]) -> Floats:
+    """Knows nothing of what streams and pairs are usually off by."""
+    return np.zeros(len(key))
+
+
+def _tree(edges: Edges, nodes: int, ground: int, _lasting: Floats | float = 0.0) -> Solution:
     """Solves each clock by the pairs of one way to the ground, the one with the least variance, and by no others."""
     ends = np.stack((np.minimum(edges.start, edges.end), np.maximum(edges.start, edges.end)))
     best_first = np.argsort(edges.variance, kind="stable")
@@ -91,7 +97,8 @@ def _tree(edges: Edges, nodes: int, ground: int) -> Solution:
     _, before = dijkstra(graph, directed=False, indices=ground, return_predecessors=True)
     chosen = best[(before[low] == high) | (before[high] == low)]
     accepted = np.isin(np.arange(len(edges.start)), chosen)
-    return solve(Edges(*(column[chosen] for column in edges)), nodes, ground)._replace(accepted=accepted)
+    found = solve(Edges(*(column[chosen] for column in edges)), nodes, ground)
+    return found._replace(accepted=accepted, misfit=np.where(accepted, 0.0, np.nan))
 
 
 def _forgetful(tracks: kalman.ClockTracks, measured: kalman.Measurement) -> kalman.ClockTracks:
@@ -124,6 +131,7 @@ TOOLS = (
     Tool("foliot, no direction", None, {"foliot_sync.core.fit.pair_estimate.share": _evenly}),
     Tool("foliot, no lateness", None, {"foliot_sync.core.fit.pair_estimate._lateness": _even}),
     Tool("foliot, no remembered floor", None, {"foliot_sync.core.fit.delay_floor.DelayFloors.learn": _learns_nothing}),
+    Tool("foliot, no learnt asymmetry", None, {"foliot_sync.core.lasting_misfit.LastingMisfits.of": _uncorrected}),
     Tool("foliot, no learnt wander", None, {"foliot_sync.core.track.kalman.learnt": _fixed}),
 )  # fmt: skip
 
