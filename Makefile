@@ -50,7 +50,7 @@ test: $(VENV)/.dev
 	  else echo "The page was not built, see above: its tests are left out."; fi
 	@$(MAKE) -s $(CHECK)/node_modules/.done || echo "AsyncAPI's parser could not be had, see above: its tests are left out."
 	@$(MAKE) -s $(PROTO)/node_modules/.done || echo "buf could not be had, see above: its tests are left out."
-	$(BIN)/pytest --numprocesses=3 $(ARGS)
+	$(BIN)/pytest --numprocesses=3 --durations=20 $(ARGS)
 
 compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)

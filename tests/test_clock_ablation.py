@@ -14,7 +14,7 @@ from bench.studies import clock_ablation
 from bench.studies.clock_ablation import CASES, TOOLS, WHOLE, compare
 from foliot_sync.core.solve.least_squares import Edges
 
-SMALL = ["--nics", "12", "--neighbours", "4", "--entropies", "2", "--settle", "3", "--windows", "2"]
+SMALL = ["--nics", "12", "--neighbours", "4", "--entropies", "2", "--settle", "5", "--windows", "2"]
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from foliot_lab.fabric import capabilities
-from patience import patience
+from bench.contention.draw import draw
+from bench.contention.rows import Found, row_of
+from lab_report import lab_report
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
-FOLIOT = str(Path(sys.executable).with_name("foliot"))
 SCENARIO = Path(__file__).parents[1] / "docs/examples/two-jobs-cured.toml"
 FLOWS = ["node0>node2/rail0", "node1>node3/rail0"]
 JOBS = ["large", "small"]
@@ -27,16 +25,7 @@ LAST = 5
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """The report of a run of the example."""
-    if problems := capabilities.missing():
-        pytest.skip(" ".join(problems))
-    folder = tmp_path_factory.mktemp("contention")
-    done = subprocess.run(
-        [FOLIOT, "lab", "run", "--force", str(SCENARIO), "--port", "0", "--folder", str(folder / "lab"),
-         "--report", str(folder / "report.json")],
-        capture_output=True, text=True, check=False, timeout=patience(400),
-    )  # fmt: skip
-    assert (folder / "report.json").exists(), done.stdout + done.stderr
-    return json.loads((folder / "report.json").read_text()) | {"said": done.stdout}
+    return lab_report(SCENARIO, tmp_path_factory.mktemp("contention"))
 
 
 def test_the_contended_link_is_named(report):
@@ -67,6 +56,29 @@ def test_both_jobs_have_what_they_had_alone(report):
         assert shares[len(shares) // 2] >= LEAST
 
 
+def test_the_map_of_links_is_right(report):
+    """Of every pair, rail and entropy, by the ways that the lab's kernels send them."""
+    found = report["map"]
+    assert found["paths"] == 4 * 3 * 4
+    assert (found["right"], found["wrong"], found["unknown"]) == (found["paths"], 0, 0), report["said"]
+
+
 def test_nothing_else_is_said_or_moved(report):
     """The lab's truth explains the event, its end and the move."""
     assert (report["unexplained"]["events"], report["unexplained"]["commands"]) == (0, 0)
+    assert report["mismatches"] == []
+
+
+def test_the_bench_of_contention_makes_a_row_of_it(report):
+    """With its time from the beginning of the second job, its moves, and the links that the lab saw."""
+    trial = msgspec.structs.replace(draw("collision", 1), origin="small")
+    row = row_of(trial, "foliot", msgspec.convert(report, Found))
+    said = report["contention"][0]
+    began_ns = next(job["began_ns"] for job in report["jobs"] if job["name"] == "small")
+    assert (row.verdict, row.named_link_right, row.right) == ("fabric-contention", True, True)
+    assert row.detected_s == pytest.approx((said["detected_ns"] - began_ns) * 1e-9, abs=1e-3)
+    assert {*row.truth} & {*said["links"]}
+    assert (row.place, row.flows, row.moves) == (said["place"], 2, 1)
+    # The two share the links up and down. On a machine that stands still at times, both have been full.
+    assert row.collisions == len(row.truth) >= 1
+    assert row.slowest_share == min(job["slowest_share"] for job in report["jobs"])

@@ -266,17 +266,22 @@ def test_any_process_has_the_time_of_its_node(lab_run):
 
 
 def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
-    """The last test of a run: exit status 0, every process gone, and what was started by ``lab exec`` with them."""
+    """The last test of a run: the verdict as exit status, every process gone, also what ``lab exec`` started."""
     foliot = str(Path(sys.executable).with_name("foliot"))
-    guest = subprocess.Popen([foliot, "lab", "exec", "--folder", str(lab_run.folder), "node3", "--", "sleep", "1000"])
-    while Path(f"/proc/{guest.pid}/comm").read_text() != "sleep\n":
-        assert guest.poll() is None
-        time.sleep(0.05)
-    started = int(lab_run.process.pid)
-    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(started)], capture_output=True, text=True, check=True)
-    pids = [int(pid) for pid in children.stdout.split()]
+    command = [foliot, "lab", "exec", "--folder", str(lab_run.folder), "node3", "--", "sleep", "1000"]
+    with subprocess.Popen(command) as guest:
+        try:
+            while Path(f"/proc/{guest.pid}/comm").read_text() != "sleep\n":
+                assert guest.poll() is None
+                time.sleep(0.05)
+            children = subprocess.run(
+                ["ps", "-o", "pid=", "--ppid", str(lab_run.process.pid)], capture_output=True, text=True, check=True
+            )
+            pids = [int(pid) for pid in children.stdout.split()]
 
-    assert lab_run.end() == 0, lab_run.said
-    assert pids
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
-    assert guest.wait(timeout=patience(30)) == -signal.SIGTERM
+            assert lab_run.end() == int(not lab_run.report["verdict"]["right"]), lab_run.said
+            assert pids
+            assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+            assert guest.wait(timeout=patience(30)) == -signal.SIGTERM
+        finally:
+            guest.kill()

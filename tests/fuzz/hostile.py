@@ -12,6 +12,7 @@ from foliot_schemas import (
     ClockStatus,
     Command,
     DelayBatch,
+    DelayCount,
     DelayRow,
     Event,
     FitBatch,
@@ -19,8 +20,12 @@ from foliot_schemas import (
     FlowBatch,
     FlowRow,
     HeardNode,
+    HomeMove,
     HopBatch,
     HopRow,
+    Job,
+    MoveAnswer,
+    MoveOrder,
     Nic,
     Node,
     NodeHomes,
@@ -37,6 +42,7 @@ from foliot_schemas import (
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import Timescale, UtcDisagreement
 from foliot_schemas.fit import LONGEST_NS, sound
+from foliot_schemas.move import MoveStatus
 from foliot_schemas.observation import StampKind, Stream
 
 NOW_NS = 1_790_000_000_000_000_000
@@ -130,8 +136,11 @@ def _delay_batch(draw: st.DrawFn) -> DelayBatch:
             row[name] = draw(counts)
         for name in ("least_ns", "median_ns", "p99_ns", "last_ns"):
             row[name] = draw(times)
+    entering = st.sampled_from([path for path in range(3) if not leaves[path]] or [0])
+    counts_of_delays = _rows(DelayCount, path=entering, bucket=st.integers(0, 255), probes=st.integers(0, 255))
+    histogram = draw(st.none() if all(leaves) else st.none() | counts_of_delays)
     return DelayBatch.of(
-        rows, node=node, at_ns=draw(times), interval_ns=draw(st.sampled_from([0, 100_000_000, FAR_NS - 1])),
+        rows, histogram, node=node, at_ns=draw(times), interval_ns=draw(st.sampled_from([0, 100_000_000, FAR_NS - 1])),
         bound_ns=draw(bounds), paths=tuple(paths),
     )  # fmt: skip
 
@@ -145,14 +154,14 @@ def _flow_batch(draw: st.DrawFn) -> FlowBatch:
     node = draw(st.sampled_from([*NODES, "node9"]))
     counted = st.one_of(st.integers(0, SECOND_NS), st.sampled_from([0, FAR_NS - 1]))
     names = tuple(f"{node}.{draw(rails)}>{draw(_far_ends)}" for _ in range(3))
-    rows = np.zeros(draw(st.integers(0, 4)), FlowRow)
-    for row in rows:
+    both = [np.zeros(draw(st.integers(0, 4)), FlowRow) for _ in range(2)]
+    for row in (row for rows in both for row in rows):
         row["flow"] = draw(st.integers(0, 2))
         for name in FlowRow.names[3:]:
             row[name] = draw(counted)
     return FlowBatch.of(
-        rows, node=node, at_ns=draw(times), interval_ns=draw(st.sampled_from([0, SECOND_NS // 2, FAR_NS - 1])),
-        flows=names,
+        *both, node=node, at_ns=draw(times), interval_ns=draw(st.sampled_from([0, SECOND_NS // 2, FAR_NS - 1])),
+        flows=names, nic_flows=names,
     )  # fmt: skip
 
 
@@ -192,6 +201,8 @@ def _stamp_batch(draw: st.DrawFn) -> StampBatch:
         draw(stamp_rows), node=node, since_ns=draw(st.one_of(st.sampled_from([0, 0, 1]), times)),
         until_ns=draw(st.one_of(st.just(2 * SECOND_NS), times)), epoch_ns=draw(times), streams=streams,
         utc_error_ns=draw(bounds),
+        monotonic_ns=draw(times),
+        monotonic_ppb=draw(st.sampled_from([0.0, 1e7, -1e7])),
         tolerated=draw(st.sampled_from([0, 1, 3, 65_535])), **draw(kernel_words),
     )  # fmt: skip
 
@@ -206,7 +217,8 @@ clock_states = st.builds(
     ClockState, clock=nodes, reference=words, offset_ns=times, drift_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     hard_bound_ns=bounds, bound_ns=bounds, growth_ppb=floats, as_of_ns=times, void_after_ns=times,
     status=st.sampled_from(get_args(ClockStatus)), window=counts, neighbours=counts, surplus_ns=floats,
-    wander_ppb=floats, stamp_noise_ns=floats, rate_wander_ppb=floats,
+    wander_ppb=floats, stamp_noise_ns=floats, rate_wander_ppb=floats, monotonic_ns=times,
+    monotonic_ppb=st.sampled_from([0.0, 1e7, -1e7, 5e-324]),
     epoch_ns=st.one_of(st.sampled_from([0, NOW_NS, NOW_NS]), times), utc_error_ns=bounds,
     timescale=st.sampled_from(get_args(Timescale)),
     utc_offset_s=st.one_of(st.sampled_from([0, 37]), st.integers(-FAR_S, FAR_S)),
@@ -232,6 +244,7 @@ heard_nodes = st.builds(
     epoch_ns=st.one_of(st.just(NOW_NS), since_1970), utc_error_ns=bounds,
     tai_offset_s=st.sampled_from([0, 1, 37, 100_000]),
     leap_s=st.one_of(st.none(), leaps), leap_utc_ns=st.one_of(st.just(NOW_NS), since_1970),
+    monotonic_ns=times, monotonic_ppb=st.sampled_from([0.0, 1e7, -1e7]),
 )  # fmt: skip
 fit_batches = st.builds(
     lambda rows, heard: FitBatch.of(
@@ -277,6 +290,22 @@ outcomes = st.builds(
 )  # fmt: skip
 node_paths = st.builds(NodePaths, node=nodes, lease_revision=revisions, away=turns, placements=ways, backups=ways)
 node_homes = st.builds(NodeHomes, node=nodes, lease_revision=revisions, placements=ways)
+shard_roles = st.sampled_from(["remediator-node2", "remediator-node2", "remediator"])
+move_orders = st.builds(
+    MoveOrder, id=ids, shard=shard_roles, rail=rails, term=revisions, who=st.one_of(flows, st.just("10.1.0.0")),
+    cause=words, fault=words, issued_ns=times, deadline_ns=times, take_back=st.booleans(), advice=st.booleans(),
+    moves=st.lists(
+        st.builds(HomeMove, node=nodes, way=placements, home=st.one_of(st.none(), placements)), max_size=3
+    ).map(tuple),
+)  # fmt: skip
+move_answers = st.builds(
+    MoveAnswer, order=ids, shard=shard_roles, term=revisions, at_ns=times, guard=words,
+    statuses=st.lists(st.sampled_from(get_args(MoveStatus)), max_size=3).map(tuple),
+)  # fmt: skip
+jobs = st.builds(
+    Job, name=st.sampled_from(["a", "b", "c"]), nics=st.lists(nics, max_size=3, unique=True).map(tuple),
+    priority=st.sampled_from([0, -1_000, 1_000]), since_ns=times,
+)  # fmt: skip
 # Records come and go; those that contradict themselves are refused where they are decoded.
 node_records = st.builds(
     lambda name, index, entropies, there: node(name, index, entropies) if there else Node(name=name, nics=()),

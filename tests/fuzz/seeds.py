@@ -16,8 +16,10 @@ from foliot_agent.control.restart_cache import Remembered
 from foliot_probe.core.packet import MAGIC, ProbePacket
 from foliot_schemas import (
     DelayBatch,
+    DelayCount,
     DelayRow,
     Event,
+    Job,
     NodeHomes,
     NodePaths,
     Outcome,
@@ -64,8 +66,9 @@ def _of_the_inventory() -> list[msgspec.Struct]:
     now_ns, path = hostile.NOW_NS, "node0.rail0>node1.rail0#0"
     rows = np.array(
         [
-            (0, 1, 4, 2, 9_000, 9_500, 9_900, now_ns, 70, 2, 0, 1_450), (1, 0, 4, 0, 0, 0, 0, now_ns, 74, 0, 0, 0),
-            (0, 2, 0, 0, 0, 0, 0, now_ns, 70, 0, 0, 0), (0, 3, 0, 0, 0, 0, 0, now_ns, 75, 0, 0, 0),
+            (0, 1, 4, 2, 9_000, 9_500, 9_900, now_ns, 70, 2, 0, 1_450, 0),
+            (1, 0, 4, 0, 0, 0, 0, now_ns, 74, 0, 0, 0, 2),
+            (0, 2, 0, 0, 0, 0, 0, now_ns, 70, 0, 0, 0, 0), (0, 3, 0, 0, 0, 0, 0, now_ns, 75, 0, 0, 0, 0),
         ],
         DelayRow,
     )  # fmt: skip
@@ -76,7 +79,7 @@ def _of_the_inventory() -> list[msgspec.Struct]:
     return [
         hostile.INVENTORY[0],
         DelayBatch.of(
-            rows, node="node1", at_ns=now_ns, interval_ns=100_000_000, bound_ns=400,
+            rows, np.array([(0, 79, 2)], DelayCount), node="node1", at_ns=now_ns, interval_ns=100_000_000, bound_ns=400,
             paths=(path, "node1.rail0>node0.rail0#0"),
         ),
         StampBatch.of(
@@ -95,6 +98,7 @@ def _of_the_inventory() -> list[msgspec.Struct]:
         structs.replace(event, kind="path", who=path, state="silent"),
         Outcome(id="o", command="c", verb="reroute", node="node0", status="done", away=("rail0",), placements=(way,)),
         NodeHomes(node="node0", lease_revision=7, placements=(way,)),
+        Job(name="a", nics=("node0.rail0", "node1.rail0"), priority=5, since_ns=now_ns),
         NodePaths(node="node0", lease_revision=7, away=("rail0",), placements=(way,), backups=(way,)),
     ]  # fmt: skip
 

@@ -21,6 +21,7 @@ import numpy as np
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from foliot import settings
+from foliot.node.shard import Shard
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.core.peer_protocol import ReplayGuard, Seal
@@ -45,6 +46,9 @@ from foliot_schemas import (
     FitBatch,
     FlowBatch,
     HopBatch,
+    Job,
+    MoveAnswer,
+    MoveOrder,
     Node,
     NodeHomes,
     NodePaths,
@@ -92,19 +96,45 @@ def messages(data: bytes) -> None:
 
 def published(action: Any) -> list[msgspec.Struct]:
     """What of a remediator's action goes onto the bus."""
-    if isinstance(action, NodeHomes):
+    if isinstance(action, NodeHomes | NodePaths | MoveOrder | MoveAnswer):
         return [action]
-    return [action] if isinstance(action, NodePaths) else [*action.commands, *action.refusals]
+    return [*action.commands, *action.refusals]
+
+
+def one_of_two_shards() -> Remediator:
+    """The second of two remediators, which coordinates a rail."""
+    shards = [Shard("", "node2"), Shard("node2")]
+    made = Remediator(RemediatorSettings(improve="act"), shards[1], shards)
+    for record in hostile.INVENTORY:
+        made.observe(record, hostile.NOW_NS)
+    made.hold(7, hostile.NOW_NS)
+    made.coordinate({"rail0": 9}, {"rail0"})
+    return made
 
 
 def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
-    if isinstance(message, DelayBatch | PortState | FlowBatch | HopBatch | ClockState | Node | NodePaths):
+    if isinstance(message, DelayBatch | PortState | FlowBatch | HopBatch | ClockState | Node | NodePaths | Job):
         detector = Pipeline(DetectorSettings())
         for record in hostile.INVENTORY:
             detector.observe(record)
         said += detector.observe(message) + detector.observe(message, 300_000_000) + detector.tick(6_000_000_000)
+    said += _of_remediators(message)
+    if isinstance(message, StampBatch):
+        synchroniser = Synchroniser(SyncSettings())
+        synchroniser.add(message, 1)
+        said += synchroniser.solve(2)
+    if isinstance(message, FitBatch):
+        said += Synchroniser(SyncSettings()).weigh([fit_messages.read(message, 5)], 2)
+    if isinstance(message, Event):
+        Store(GatewaySettings(), time.time_ns).event(message)
+    return said
+
+
+def _of_remediators(message: msgspec.Struct) -> list[msgspec.Struct]:
+    """What one says that serves the whole fleet, and to orders and answers one of two."""
+    said: list[msgspec.Struct] = []
     if isinstance(
         message, DelayBatch | FlowBatch | HopBatch | PortState | Event | Outcome | Node | NodeHomes | NodePaths
     ):
@@ -118,14 +148,10 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
         actions += remediator.tick(hostile.NOW_NS + 12_000_000_000)
         for action in actions:
             said += published(action)
-    if isinstance(message, StampBatch):
-        synchroniser = Synchroniser(SyncSettings())
-        synchroniser.add(message, 1)
-        said += synchroniser.solve(2)
-    if isinstance(message, FitBatch):
-        said += Synchroniser(SyncSettings()).weigh([fit_messages.read(message, 5)], 2)
-    if isinstance(message, Event):
-        Store(GatewaySettings(), time.time_ns).event(message)
+    if isinstance(message, MoveOrder | MoveAnswer):
+        shard = one_of_two_shards()
+        for action in shard.observe(message, hostile.NOW_NS) + shard.tick(hostile.NOW_NS + 10_000_000_000):
+            said += published(action)
     return said
 
 

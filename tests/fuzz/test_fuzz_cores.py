@@ -10,7 +10,7 @@ import hostile
 import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from targets import published
+from targets import one_of_two_shards, published
 
 from foliot.clock import BusClock
 from foliot_detector.core.pipeline import Pipeline
@@ -18,6 +18,8 @@ from foliot_detector.settings import DetectorSettings
 from foliot_gateway.http import metrics
 from foliot_gateway.service import Feed
 from foliot_gateway.settings import GatewaySettings
+from foliot_gateway.state import queries
+from foliot_gateway.state.path_map import MapQuery
 from foliot_gateway.state.store import Store
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
@@ -50,7 +52,7 @@ def steps(*kinds):
 
 @SOME
 @given(
-    steps(hostile.delay_batches, hostile.ports, hostile.clock_states, hostile.node_records),
+    steps(hostile.delay_batches, hostile.ports, hostile.clock_states, hostile.node_records, hostile.jobs),
     st.lists(hostile.events.map(on_the_wire), max_size=4),
 )
 def test_a_detector_survives_any_observations(seen, before):
@@ -96,6 +98,34 @@ def test_a_remediator_survives_any_messages(seen):
 
 @SOME
 @given(
+    steps(
+        hostile.move_orders,
+        hostile.move_answers,
+        hostile.delay_batches,
+        hostile.flow_batches,
+        hostile.hop_batches,
+        hostile.contentions,
+        hostile.outcomes,
+        hostile.node_paths,
+        hostile.node_homes,
+        hostile.node_records,
+    )
+)
+def test_a_coordinator_survives_any_messages(seen):
+    """So does the shard that it is; its orders and answers can be read as well."""
+    core, now_ns = one_of_two_shards(), hostile.NOW_NS
+    for number, (message, pause_ns) in enumerate(seen):
+        now_ns += pause_ns
+        core.hold(7 if number % 5 else 0, now_ns)
+        core.coordinate({"rail0": 9} if number % 7 else {}, {"rail0"})
+        for action in [*core.observe(message, now_ns), *core.tick(now_ns)]:
+            for said in published(action):
+                on_the_wire(said)
+    assert not core.failures.news(now_ns)
+
+
+@SOME
+@given(
     st.sampled_from(["free", "utc", "tai"]),
     st.lists(hostile.clock_states.map(on_the_wire), max_size=3),
     st.lists(st.lists(hostile.stamp_batches.map(on_the_wire), max_size=6), max_size=5),
@@ -132,13 +162,17 @@ def test_a_leader_survives_any_fits(before, windows):
 
 FEEDS = {
     "event": hostile.events, "command": hostile.commands, "outcome": hostile.outcomes, "port": hostile.ports,
-    "delays": hostile.delay_batches, "clock_state": hostile.clock_states, "rejected": hostile.rejections,
+    "delays": hostile.delay_batches, "flows": hostile.flow_batches, "hops": hostile.hop_batches,
+    "clock_state": hostile.clock_states, "rejected": hostile.rejections,
 }  # fmt: skip
 
 
 @SOME
-@given(st.lists(st.one_of(*(st.tuples(st.just(name), feed) for name, feed in FEEDS.items())), max_size=25))
-def test_a_gateway_shows_whatever_was_said(seen):
+@given(
+    st.lists(st.one_of(*(st.tuples(st.just(name), feed) for name, feed in FEEDS.items())), max_size=25),
+    st.lists(hostile.jobs.map(on_the_wire), max_size=3),
+)
+def test_a_gateway_shows_whatever_was_said(seen, jobs):
     """All that it shows is JSON and metrics, whatever it was told."""
     present = Store(GatewaySettings(), time.time_ns)
     feed = Feed(present, BusClock("gateway"))
@@ -146,13 +180,17 @@ def test_a_gateway_shows_whatever_was_said(seen):
     async def take():
         for record in hostile.INVENTORY:
             await feed._node(record.name, record)
+        for job in jobs:
+            await feed._job(job.name, job)
         for name, message in seen:
             with contextlib.suppress(WireError):  # said on `rejected`
                 await getattr(feed, f"_{name}")(on_the_wire(message), "")
 
     asyncio.run(take())
+    known = tuple(queries.jobs(present))
     shown = (
-        tuple(present.fleet.nodes()), tuple(present.fleet.paths()), present.fleet.clocks(),
+        known, [queries.why(present, job.job) for job in known], tuple(present.fleet.nodes()), tuple(present.fleet.paths()), present.fleet.clocks(),
+        tuple(present.fleet.map(MapQuery())),
         present.records.events(limit=10), present.records.commands(limit=10),
     )  # fmt: skip
     # Strictly: NaN and infinities are none, though a name may have their letters in it.

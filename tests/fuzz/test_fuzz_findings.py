@@ -20,6 +20,8 @@ from foliot_schemas import (
     DelayBatch,
     DelayRow,
     Event,
+    FlowBatch,
+    FlowRow,
     Node,
     NodePaths,
     Outcome,
@@ -54,6 +56,13 @@ def stamps(responder="node1", receive_ns=5, until_ns=2):
     stream = Stream(path=PATH, initiator="node0", responder=responder, kind="user")
     rows = np.array([(0, 0, 1, receive_ns)], StampRow)
     return StampBatch.of(rows, node="node0", since_ns=0, until_ns=until_ns, epoch_ns=0, streams=(stream,))
+
+
+def flows(at_ns):
+    """One flow between the NICs of PATH."""
+    rows = np.zeros(1, FlowRow)
+    rows["acked_bytes"] = rows["connections"] = 1
+    return FlowBatch.of(rows, node="node0", at_ns=at_ns, interval_ns=1, flows=("node0.rail0>node1.rail0",))
 
 
 def port(at_ns, downs=0, *, carrier=True, node="node0", nic="node0.rail0"):
@@ -126,6 +135,13 @@ def detector():
     for record in hostile.INVENTORY:
         made.observe(record)
     return made
+
+
+@pytest.mark.parametrize("at_ns", [-(1 << 62) + 1, 0, 1])
+def test_a_detector_looks_for_the_paths_of_flows_alone(detector, at_ns):
+    """Before two seconds of a common time, rows without a flow seemed to have been told of lately."""
+    detector.observe(flows(at_ns), 0)
+    assert detector.tick(0) == []
 
 
 def test_a_detector_remembers_nothing_of_strangers(detector):

@@ -21,13 +21,26 @@ SOME = settings(
     phases=(Phase.explicit, Phase.generate),
 )  # fmt: skip
 places = st.sampled_from(
-    ["fleet", "paths", "clocks", "events", "events/trace", "commands", "traces", "traces/x", "traces/%00", "nothing"]
+    [
+        "fleet",
+        "paths",
+        "map",
+        "clocks",
+        "events",
+        "events/trace",
+        "commands",
+        "traces",
+        "traces/x",
+        "traces/%00",
+        "nothing",
+    ]
 )
 texts = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.integers().map(str),
-    st.sampled_from(["", "-1", "0", "10001", "9" * 5_000, "1e5", "nan", "flap", "e1", "../..", "\x00", "a" * 20_000]),
+    st.sampled_from(["", "-1", "0", "10001", "9" * 5_000, "1e5", "nan", "flap", "e1", "../..", "\x00", "a" * 7_000]),
 )  # fmt: skip
-queries = st.dictionaries(st.sampled_from(["limit", "kind", "since", "node", "nic", "event", "x"]), texts, max_size=4)
+names = ["limit", "kind", "since", "node", "nic", "event", "from", "to", "path", "link", "after", "x"]
+queries = st.dictionaries(st.sampled_from(names), texts, max_size=4)
 bodies = st.tuples(
     st.binary(max_size=200),
     st.sampled_from(["application/x-protobuf", "application/json", "text/plain", "", "application/json; charset=x"]),

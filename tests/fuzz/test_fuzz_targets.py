@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +37,11 @@ def test_a_target_finds_what_there_is_to_find(monkeypatch):
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has no wheel for this platform")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_short_fuzz_finds_nothing(family):
-    """2,000 inputs, the same in every run; in a process of its own, which the fuzzer ends."""
+    """2,000 inputs, the same in every run, and seldom a few more; in a process of its own, which the fuzzer ends."""
     runner = Path(__file__).with_name("run.py")
     command = [sys.executable, str(runner), family, "--runs", "2000", "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
-    assert "Done 2000 runs" in done.stderr
+    ran = re.search(r"Done (\d+) runs", done.stderr)
+    assert ran is not None, done.stderr[-4_000:]
+    assert int(ran[1]) >= 2_000

@@ -55,13 +55,13 @@ class Reflected:
         return [self._call(method, self._channel.unary_unary)(self._request(method, asked), timeout=self._patience_s)]
 
     def ask(self, method: str, **asked: Any) -> Any:
-        """An answer as HTTP has it: of a list, its entries from all slices; else what the one field holds."""
-        (field,) = self._described(method).output_type.fields
-        found = [plain(message)[field.name] for message in self.messages(method, **asked)]
-        if field.is_repeated:
-            return [entry for part in found for entry in part]
-        (only,) = found
-        return only
+        """An answer as HTTP has it: what the one field holds, of a list from all slices."""
+        described = self._described(method).output_type
+        (field,) = described.fields
+        whole = message_factory.GetMessageClass(described)()
+        for part in self.messages(method, **asked):
+            whole.MergeFrom(part)
+        return plain(whole)[field.name]
 
     def raw(self, method: str, data: bytes) -> bytes:
         """The bytes that answer some bytes."""

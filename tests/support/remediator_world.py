@@ -37,13 +37,17 @@ def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
 class World:
     """A remediator and the fleet around it, in virtual time.
 
-    `dead_nics` have no carrier, `mute` ones have one and yet are not heard, `silent` paths neither; `deaf` nodes report
-    nothing; `unsynchronised` ones do not know their bound. Nodes report every `every` steps, and say which probe they
-    heard last if they `count`. Commands are answered at once with `answer`, or not at all where it is None.
+    `dead_nics` have no carrier, `mute` ones have one and yet are not heard, `silent` paths neither; of `idle` ones their
+    receivers say nothing; `deaf` nodes report nothing; `unsynchronised` ones do not know their bound. Nodes report every
+    `every` steps, and say which probe they heard last if they `count`. Commands are answered at once with `answer`, or
+    not at all where it is None.
     """
 
-    def __init__(self, nodes: int = 4, rails: int = 2, *, lease: int = 7, count: bool = True, **settings) -> None:
+    def __init__(
+        self, nodes: int = 4, rails: int = 2, *, lease: int = 7, count: bool = True, entropies: int = 4, **settings
+    ) -> None:
         self.now_ns = START
+        self.entropies = entropies
         self.count = count
         self.downs: dict[str, int] = {}
         """Per NIC, how often its kernel has counted its carrier as lost."""
@@ -54,11 +58,12 @@ class World:
         """Per path, when a probe was last heard, and its number."""
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
-        self.core = Remediator(RemediatorSettings(**{"primary": "first", **settings}))
+        self.core = self.made(RemediatorSettings(**{"primary": "first", **settings}))
         self._paths: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.dead_nics: set[str] = set()
         self.mute: set[str] = set()
         self.silent: set[str] = set()
+        self.idle: set[str] = set()
         self.deaf: set[str] = set()
         self.unsynchronised: set[str] = set()
         self.answer: str | None = "done"
@@ -67,12 +72,16 @@ class World:
         self.homes: dict[str, NodeHomes] = {}
         """As they were written last."""
         for name in self.names:
-            self.see(make_node(name, rails))
+            self.see(make_node(name, rails, entropies))
         if lease:
             self.core.hold(lease, self.now_ns)
         self.run(2.0)
         assert not self.commands
         self.decisions.clear()
+
+    def made(self, settings):
+        """What is told all messages, and gives the commands."""
+        return Remediator(settings)
 
     # -- what was published -------------------------------------------------------------------------------------------
 
@@ -145,7 +154,7 @@ class World:
     def join(self, name: str) -> None:
         """A node is new."""
         self.names.append(name)
-        self.see(make_node(name, len(self.rails)))
+        self.see(make_node(name, len(self.rails), self.entropies))
 
     def report_ports(self) -> list:
         """All nodes report their ports; returns the commands given."""
@@ -158,7 +167,7 @@ class World:
 
     def batch(self, name: str, witness: int = Witness.DESTINATION) -> DelayBatch:
         """A node's regular report of its incoming paths, of which those that nobody can hear are missing probes."""
-        paths = self._incoming(name)
+        paths = tuple(path for path in self._incoming(name) if path not in self.idle)
         rows = np.zeros(len(paths), DelayRow)
         rows["path"] = range(len(paths))
         rows["witness"] = witness
@@ -191,7 +200,7 @@ class World:
         if key not in self._paths:
             self._paths[key] = tuple(
                 f"{peer}.{rail}>{name}.{rail}#{entropy}"
-                for peer in self.names for rail in self.rails for entropy in range(4) if peer != name
+                for peer in self.names for rail in self.rails for entropy in range(self.entropies) if peer != name
             )  # fmt: skip
         return self._paths[key]
 
