@@ -6,16 +6,10 @@ left out says why.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from quotas import at_half_speed, why_not_half
 
-from foliot_lab.fabric import capabilities
-from patience import patience
+from asked_lab import asked_lab, edges
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
@@ -91,31 +85,32 @@ back_s = 11
 
 [run]
 duration_s = 63
+skip_waits = true
 """
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """What the lab reports; every outcome was within what the scenario expects, else the lab would not end with 0."""
-    missing = capabilities.missing()
-    if missing:
-        pytest.skip(" ".join(missing))
-    folder = tmp_path_factory.mktemp("devices")
-    (folder / "scenario.toml").write_text(SCENARIO)
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"),
-         "--port", "0",
-         *at_half_speed(), "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
-        capture_output=True, text=True, check=False, timeout=patience(300),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "report.json").read_text())
+def lab_run(tmp_path_factory):
+    """A finished sequence, the lab still running."""
+    with asked_lab(tmp_path_factory.mktemp("devices"), SCENARIO, "always", *at_half_speed()) as run:
+        yield run
+
+
+@pytest.fixture
+def report(lab_run):
+    """What the lab reports."""
+    return lab_run.report
 
 
 @pytest.fixture
 def faults(report):
     """What the lab reports of each fault, by id."""
     return {fault["id"]: fault for fault in report["faults"]}
+
+
+def test_every_outcome_was_within_what_the_scenario_expects(lab_run):
+    """And nothing happened that no fault explains."""
+    assert lab_run.report["verdict"]["right"] is True, lab_run.said
 
 
 def test_a_new_device_carries_what_the_old_one_did(faults):
@@ -130,6 +125,13 @@ def test_a_hole_for_large_packets_is_left_and_used_again(faults):
     assert hole["detected_ns"] is not None
     assert hole["moved_ns"] is not None
     assert hole["restored_ns"] > hole["healed_ns"]
+
+
+def test_one_trace_holds_the_armed_move_from_the_kernels_word_to_confirmation(lab_run):
+    """The node itself moves, its peers by its word, before anybody could command it; the way back is commanded."""
+    _, lacks, spans = lab_run.trace_of_the_move()
+    assert not lacks, edges(spans)
+    assert any("confirm" in span["name"] for span in spans)
 
 
 def test_all_of_it_holds_on_half_of_the_machine(report):

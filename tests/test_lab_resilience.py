@@ -93,6 +93,7 @@ for_s = 40
 
 [run]
 duration_s = 112
+skip_waits = true
 """
 
 

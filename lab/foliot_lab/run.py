@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from foliot_lab.faults.injection import ScenarioTime, run_timeline
+from foliot_lab.faults.waits import Waits
 from foliot_lab.measure.budget import CannotCarryError, Now
 from foliot_lab.measure.bus_recorder import Collector
 from foliot_lab.measure.capacity_check import measure, refusal
@@ -214,7 +215,9 @@ class _Run:
 
     async def _timeline(self, witness: Witness, load: Load) -> None:
         seconds = ScenarioTime(asyncio.get_running_loop().time() + _LEAD_S)
+        self._waits = Waits(self._scenario, seconds, _WATCH_BEFORE_S)
         self._narrator.start(self._scenario.faults, _LEAD_S)
+        skipping = [asyncio.create_task(self._waits.leave_out())] if self._scenario.skip_waits else []
         watching = [asyncio.create_task(self._watch(witness, fault, seconds)) for fault in self._scenario.faults]
         try:
             async with self._jobs(load, seconds):
@@ -228,9 +231,9 @@ class _Run:
                 )
                 await seconds.until(self._scenario.duration_s)
         finally:
-            for task in watching:
+            for task in (*watching, *skipping):
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            await asyncio.gather(*watching, *skipping, return_exceptions=True)
             self._narrator.finish()
 
     @contextlib.asynccontextmanager
@@ -258,6 +261,7 @@ class _Run:
             await self._until_over(witness, watch, fault.id)
         finally:
             self._pulses[fault.id] = witness.disarm(watch)
+            self._waits.over(fault.id)
 
     async def _until_over(self, witness: Witness, watch: Watch, fault_id: str) -> None:
         """Reports when all pairs flow again, and when all are back; returns then, or long after the healing."""
@@ -271,6 +275,7 @@ class _Run:
             seen = witnessed(so_far, {fault_id: witness.look(watch)}, self._lab.plan)[fault_id]
             if seen.moved_ns is not None and not told_moved:
                 told_moved = True
+                self._waits.moved(fault_id)
                 self._narrator.moved(seen.changed, seen.moved_ns, injection.injected_ns)
             if injection.healed_ns is None:
                 continue
@@ -299,4 +304,5 @@ class _Run:
 
     def _injected(self, injection: Injection) -> None:
         self._injections[injection.fault_id] = injection
+        self._waits.injected(injection)
         self._narrator.injected(injection)

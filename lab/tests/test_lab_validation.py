@@ -1,6 +1,7 @@
 """The timeline: that each fault happens in its turn, and has its end."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from foliot_lab.faults import injection
 from foliot_lab.faults.actions import Action
 from foliot_lab.faults.injection import Edge, ScenarioTime, run_timeline
 from foliot_lab.scenario.spec import FaultSpec, Scenario
+from virtual_loop import VirtualLoop
 
 
 class GoneBy:
@@ -71,20 +73,23 @@ def test_a_flaps_moments_do_not_add_up_delays():
     assert injection.moments(FaultSpec(at_s=10, kind="drop", where="node0.rail0", for_s=3.0)) == [(10, 13)]
 
 
-async def test_a_lab_that_stands_still_does_the_rest_later(monkeypatch):
+def test_a_lab_that_stands_still_does_the_rest_later():
     """By as much, so that what was due meanwhile comes in its turn; a little lateness does not add up."""
-    now_s, late_s = [100.0], [3.0, 0.05, 0.05, 0.0]
+    late_s, moments_s = [3.0, 0.05, 0.05, 0.0], []
 
-    async def sleep(seconds):
-        now_s[0] += seconds + late_s.pop(0)
+    class Halting(VirtualLoop):
+        def jump(self, by_s):
+            super().jump(by_s + late_s.pop(0))
 
-    loop = SimpleNamespace(time=lambda: now_s[0])
-    monkeypatch.setattr(injection, "asyncio", SimpleNamespace(get_running_loop=lambda: loop, sleep=sleep))
-    time, moments_s = ScenarioTime(100.0), []
-    for at_s in (10, 11, 12, 12, 20):
-        await time.until(at_s)
-        moments_s.append(now_s[0])
-    assert moments_s == pytest.approx([113, 114.05, 115.05, 115.05, 123])
+    async def through():
+        time = ScenarioTime(0.0)
+        for at_s in (10, 11, 12, 12, 20):
+            await time.until(at_s)
+            moments_s.append(loop.time())
+
+    with contextlib.closing(Halting()) as loop:
+        loop.run_until_complete(through())
+    assert moments_s == pytest.approx([13, 14.05, 15.05, 15.05, 23])
 
 
 @pytest.mark.parametrize(("for_s", "steps"), [(2.0, ["inject", "before", "heal"]), (None, ["inject", "heal"])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,14 +57,27 @@ class ScenarioTime:
 
     def __init__(self, start_s: float) -> None:
         self._start_s = start_s
+        self._skipped = asyncio.Event()
+
+    @property
+    def now_s(self) -> float:
+        """The second of the scenario that it is."""
+        return asyncio.get_running_loop().time() - self._start_s
 
     async def until(self, at_s: float) -> None:
         """Returns at a second of the scenario. If that is late, all later seconds are as late."""
-        loop = asyncio.get_running_loop()
-        while (left_s := self._start_s + at_s - loop.time()) > 0:  # noqa: ASYNC110 - time passes, and may stand still
-            await asyncio.sleep(left_s)
+        while (left_s := at_s - self.now_s) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._skipped.wait()
         if -left_s > _ON_TIME_S:
             self._start_s -= left_s
+
+    def skip_to(self, at_s: float) -> None:
+        """Makes a second to come the present one: what is due before it comes at once, and all later as much sooner."""
+        self._start_s -= max(at_s - self.now_s, 0.0)
+        self._skipped.set()
+        self._skipped = asyncio.Event()
 
 
 async def run_timeline(

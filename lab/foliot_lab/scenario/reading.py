@@ -105,7 +105,7 @@ class _Reader:
             workload = WorkloadSpec(kind="none")
         else:
             self._judge_load(workload, tables)
-        self._judge_run(run, jobs)
+        self._judge_run(run, jobs, workload)
         present = [fault for fault in faults if fault is not None]
         jobs_there = [job for job in jobs if job is not None]
         ends = [fault.at_s + (fault.lasts_s or 0.0) for fault in present]
@@ -118,6 +118,7 @@ class _Reader:
             train=self._table(tables, TrainSpec, "train") or TrainSpec(),
             jobs=tuple(jobs_there),
             solo_s=run.solo_s,
+            skip_waits=run.skip_waits,
             expect=self._table(tables, Expectation, "expect") or Expectation(),
             faults=tuple(present),
             duration_s=run.duration_s if run.duration_s is not None else max(ends, default=0.0) + RECOVERY_S,
@@ -152,7 +153,9 @@ class _Reader:
         if "train" in tables:
             self._refuse(("train",), "there are jobs; the keys of [train] go into the [[job]] of kind train")
 
-    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None]) -> None:
+    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None], workload: WorkloadSpec) -> None:
+        if run.skip_waits and (jobs or workload.kind == "train"):
+            self._refuse(("run", "skip_waits"), "skip_waits: what a job gets is measured for as long as the run lasts")
         if run.solo_s is not None and not jobs:
             self._refuse(("run", "solo_s"), "solo_s goes with [[job]]s; there is none")
         for position, job in enumerate(jobs):

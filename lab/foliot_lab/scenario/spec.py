@@ -204,6 +204,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     duration_s: _Seconds | None = None
     solo_s: Annotated[float, msgspec.Meta(ge=1, le=1e6)] | None = None
     """Each job runs alone first for that long, before second 0."""
+    skip_waits: bool = False
+    """Whether time in which nothing is due is left out, see `faults/waits.py`."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +222,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """In place of a workload, which then is `none`."""
     solo_s: float | None = None
     """The time for which each job runs alone first; None: it does not."""
+    skip_waits: bool = False
+    """Whether time in which nothing is due is left out."""
     expect: Expectation = Expectation()
     faults: tuple[FaultSpec, ...] = ()
     duration_s: float = RECOVERY_S

@@ -1,0 +1,101 @@
+"""The time of a scenario in which nothing is due is left out, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from foliot_lab.faults import injection
+from foliot_lab.faults.actions import Action
+from foliot_lab.faults.injection import ScenarioTime, run_timeline
+from foliot_lab.faults.waits import Waits
+from foliot_lab.scenario.reading import ScenarioError, parse_scenario
+from virtual_loop import VirtualLoop
+
+BEFORE_S = 2.0
+CUT = '[[fault]]\nat_s = 10\nkind = "link-down"\nwhere = "node0.rail0"\n'
+RUN = "[run]\nduration_s = 100\nskip_waits = true\n"
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """A function that plays a scenario in virtual time.
+
+    Returns when each edge came and when the run ended, in s. Traffic moves one second after it was cut, and is back two
+    seconds after the healing; None: it never is.
+    """
+    monkeypatch.setattr(injection, "prepare", lambda *_: Action(lambda: None, lambda: None))
+
+    def played(text, *, moves_s=1.0, back_s=2.0):
+        scenario = parse_scenario(text)
+
+        async def through():
+            loop = asyncio.get_running_loop()
+            seconds = ScenarioTime(0.0)
+            waits = Waits(scenario, seconds, BEFORE_S)
+
+            def injected(now):
+                waits.injected(now)
+                if now.healed_ns is not None and back_s is not None:
+                    loop.call_later(back_s, waits.over, now.fault_id)
+                elif now.healed_ns is None and moves_s is not None:
+                    loop.call_later(moves_s, waits.moved, now.fault_id)
+
+            leaving_out = asyncio.create_task(waits.leave_out())
+            done = await run_timeline(
+                scenario, seconds, None, None, clock=lambda: round(loop.time() * 1e9), report=injected
+            )
+            await seconds.until(scenario.duration_s)
+            leaving_out.cancel()
+            return [edge.at_ns * 1e-9 for each in done for edge in each.edges], loop.time()
+
+        with contextlib.closing(VirtualLoop()) as loop:
+            return loop.run_until_complete(through())
+
+    return played
+
+
+def test_what_is_over_is_not_waited_for(play):
+    """The lab gets ready, the cable is cut and traffic moves, it is plugged in and all is back, and the run ends."""
+    edges_s, ended_s = play(CUT + "for_s = 40\n" + RUN)
+    began_s = 3.0 + BEFORE_S
+    assert edges_s == pytest.approx([began_s, began_s + 1 + 3], abs=0.5)
+    assert ended_s == pytest.approx(edges_s[1] + 3, abs=0.5)
+
+
+def test_what_is_not_over_is_waited_for(play):
+    """Traffic that does not flow, to the healing; then traffic that is not back, to the end."""
+    began_s = 3.0 + BEFORE_S
+    edges_s, ended_s = play(CUT + "for_s = 40\n" + RUN, moves_s=None, back_s=None)
+    assert edges_s == pytest.approx([began_s, began_s + 40], abs=0.5)
+    assert ended_s == pytest.approx(began_s + 90, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lasts_s"),
+    [('"partition"\nwhere = "node1|bus"\nfor_s = 30', 30),
+     ('"flap"\nwhere = "node1.rail0"\ntimes = 2\ndown_s = 1\nup_s = 28', 30),
+     ('"clock-step"\nwhere = "node1"\noffset_ns = 5', 0)],
+)  # fmt: skip
+def test_other_faults_have_their_time(play, kind, lasts_s):
+    """Also a flap, of which each time is its own; a step is over as it is done."""
+    edges_s, ended_s = play(f"[[fault]]\nat_s = 10\nkind = {kind}\n{RUN}", moves_s=None, back_s=0.0)
+    assert edges_s[-1] - edges_s[0] == pytest.approx(lasts_s, abs=0.01)
+    assert ended_s == pytest.approx(edges_s[-1] + 3, abs=0.5)
+
+
+def test_a_fault_that_lasts_to_the_end_is_over_when_traffic_flows(play):
+    """A second one comes meanwhile, in its time."""
+    second = CUT.replace("node0", "node1").replace("10", "12")
+    edges_s, ended_s = play(CUT + second + RUN)
+    assert edges_s[1] - edges_s[0] == pytest.approx(2, abs=0.01)
+    assert ended_s == pytest.approx(edges_s[1] + 1 + 3, abs=0.5)
+
+
+def test_what_jobs_get_is_measured_as_long_as_the_run_lasts():
+    """So there is nothing to leave out."""
+    for text in ('[[job]]\nname = "a"\nkind = "ring"\nstep_mb = 1\n', '[workload]\nkind = "train"\n'):
+        with pytest.raises(ScenarioError, match="skip_waits"):
+            parse_scenario(text + RUN)
