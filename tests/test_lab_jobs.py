@@ -23,8 +23,8 @@ icmp = false
 seed = 9
 
 [run]
-solo_s = 4
-duration_s = 10
+solo_s = 3
+duration_s = 9
 """
 JOB = """
 [[job]]

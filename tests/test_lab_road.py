@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from asked_lab import FOLIOT, asked_lab, edges, get, wait_for
+from asked_lab import FOLIOT, asked_lab, get, wait_for
 from foliot.clock import Reader
 from patience import patience
 

@@ -98,11 +98,12 @@ class Run:
     def trace_of_the_move(self):
         """The event whose trace has the move, the edges that it lacks, and its spans, once all expected are there.
 
-        The event is the kernel's link message. Where the probe that tells of the link stood still, a path's silence may
+        The event is the kernel's link message: of a lost carrier or of a port that was set down. Where the probe that tells of the link stood still, a path's silence may
         come before it, and either may be what moved the traffic. Spans come in batches, and not those of all services
         at once.
         """
-        opening = [event for event in self.report["faults"][0]["events"] if event.endswith(("/down", "/silent"))]
+        opening = [event for event in self.report["faults"][0]["events"] if event.endswith(("down", "/silent"))]
+        assert opening, self.said
         opening.sort(key=lambda event: event.endswith("/silent"))
         deadline_s = time.monotonic() + patience(20)
         while True:
@@ -116,7 +117,7 @@ class Run:
 
     def edges(self, event: str) -> set[tuple[str, str]]:
         """Who acts on whose word in that event's trace. Nobody tells of a silence before the detector."""
-        return {edge for edge in EDGES[self.armed] if event.endswith("/down") or edge[0] != "probe"}
+        return {edge for edge in EDGES[self.armed] if event.endswith("down") or edge[0] != "probe"}
 
 
 @contextlib.contextmanager

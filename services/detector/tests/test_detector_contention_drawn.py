@@ -6,7 +6,9 @@ import pytest
 from drawn_fabric import drawn
 from leaf_spine import nic
 
-SEEDS = range(16)
+from draws import draws
+
+SEEDS = draws(5)
 
 # Each makes a case, and returns the verdict and the place; None: nothing is to be said.
 

@@ -7,10 +7,11 @@ from drawn_fabric import drawn
 from leaf_spine import LeafSpine, nic
 from test_detector_contention import AFTER_S, SOLO_S, TOGETHER_S, collide, verdicts
 
+from draws import draws
 from foliot.link_map import is_inferred
 from foliot_schemas.names import Path, parse_path
 
-SEEDS = range(8)
+SEEDS = draws(4)
 
 
 @pytest.fixture

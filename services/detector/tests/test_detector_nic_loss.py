@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from draws import draws
 from foliot_schemas.names import Path
 
 MS = 1_000_000
@@ -37,7 +38,7 @@ def told(events):
     return [(event.kind, event.who, event.evidence["direction"], event.state) for event in events]
 
 
-@pytest.fixture(params=range(2))
+@pytest.fixture(params=draws(1))
 def seed(request):
     """Chances, none of which is chosen."""
     return request.param

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import pytest
 from leaf_spine import LeafSpine, S
 
-SEEDS = range(12)
+from draws import draws
+
+SEEDS = draws(4)
 SETTLED_S, FOUND_S = 7.0, 5.0
 
 

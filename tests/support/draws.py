@@ -1,0 +1,10 @@
+"""How many cases a test of drawn ones draws: few in a usual run, and as many times as many as `FOLIOT_DRAWS` says."""
+
+from __future__ import annotations
+
+import os
+
+
+def draws(usual: int) -> range:
+    """The seeds."""
+    return range(usual * int(os.environ.get("FOLIOT_DRAWS", "1")))
