@@ -31,6 +31,8 @@ class _Flow(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: int
     least_rtt_ns: int
     delay_ns: int
+    in_band_ns: int = 0
+    """0 also by gateways of an earlier version, which do not know it."""
 
 
 class _Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +119,10 @@ def of_job(found: JobWhy) -> Iterator[str]:
     yield f"  gets     {_mbps(flow.rate_bps)}{_of_usual(flow.share)}" + (
         f": before, {_mbps(flow.usual_bps)}" if flow.share is not None else ""
     )
-    delays = [("round trip", flow.rtt_ns), ("at least", flow.least_rtt_ns), ("one way by probes", flow.delay_ns)]
+    delays = [
+        ("round trip", flow.rtt_ns), ("at least", flow.least_rtt_ns),
+        ("one way by probes", flow.delay_ns), ("one way by TCP's stamps", flow.in_band_ns),
+    ]  # fmt: skip
     known = [f"{name} {duration(delay_ns)}" for name, delay_ns in delays if delay_ns]
     if known:
         yield f"  delays   {', '.join(known)}"

@@ -71,7 +71,7 @@ def batch(at_ns, source, *flows):
     for place, (_, mbps, busy) in enumerate(flows):
         busy_ns = round(busy * HALF_NS)
         acked = round(mbps / 8 * busy_ns / 1e3)
-        rows[place] = (place, 1, 3, acked, busy_ns, busy_ns // 4, 0, 5_000_000, 90_000, acked, 0)
+        rows[place] = (place, 1, 3, acked, busy_ns, busy_ns // 4, 0, 5_000_000, 90_000, acked, 4_000_000)
     names = tuple(flow(source, destination) for destination, _, _ in flows)
     return FlowBatch.of(rows, node=f"node{source}", at_ns=at_ns, interval_ns=HALF_NS, flows=names)
 
@@ -134,6 +134,7 @@ def test_the_slowest_flow_is_the_one_that_gets_the_least_while_it_sends(store, c
         f"{flow(1, 3)}#2", 5_000_000, 90_000, 3,
     )  # fmt: skip
     assert (shown.receiver_limited_share, shown.busy_share, shown.at_ns) == (pytest.approx(0.25), 1.0, clock.now_ns)
+    assert shown.in_band_ns == 4_000_000
 
 
 def test_a_flow_that_pauses_gets_nothing_and_keeps_its_usual_rate(store, clock):
@@ -288,7 +289,7 @@ pretrain-7  registered, priority 5, nodes: 2, flows: 1, 45 Mb/s
   nodes    node0, node2
   slowest  {flow(0, 2)} by {flow(0, 2)}#2
   gets     45 Mb/s (50% of its usual): before, 90 Mb/s
-  delays   round trip 5 ms, at least 90 µs
+  delays   round trip 5 ms, at least 90 µs, one way by TCP's stamps 4 ms
   cause    flows share the link {LINK} while others have room (2 flows, the slowest at 50% of what it could get)
   since    2027-01-15 08:00:02.000Z
   event    f/fabric-contention

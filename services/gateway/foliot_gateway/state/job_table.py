@@ -58,6 +58,8 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     """One-way delay of its path by probes, the median of the last interval; 0: not known."""
     at_ns: int
     """When its sender last told of it, reference time."""
+    in_band_ns: int
+    """How long its own data take one way, by the stamps of TCP, where both hosts permit it; 0: not known."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +209,7 @@ class JobTable:
             retransmitted=int(latest["retransmitted"]),
             delay_ns=0 if path is None else path.median_ns,
             at_ns=int(known.at_ns[row]),
+            in_band_ns=int(latest["in_band_ns"]),
         )
 
 
