@@ -111,12 +111,19 @@ def _of_chaos(document: Mapping[str, Any]) -> Figures:
     yield "recovery, median, s", statistics.median(recovered)
 
 
+def _of_probe_cost(document: Mapping[str, Any]) -> Figures:
+    for row in document["rows"]:
+        yield f"{row['nics']} NICs, pace {row['pace']}: of a core, %", 100 * row["core"]
+        yield f"{row['nics']} NICs, pace {row['pace']}: of a probe, µs", row["us_per_probe"]
+
+
 _TRIALS = (
     Trial("fleet", "--nodes 2000 --rate 50 --seconds 60 --anyway", _of_fleet),
     Trial("road", "--rows carrier silent --armed off --count 40", _of_road),
     Trial("quiet", "--where lab --only nothing hog-one --trials 6 --silences 6 --anyway", _of_quiet),
     Trial("chaos", "--rounds 10", _of_chaos),
     Trial("failover", "--reps 1 --reps-without 0 --reps-peers 0 --variants '30 s link failure'", _of_failover),
+    Trial("probe-cost", "--nics 1 2 --seconds 15 --repetitions 1 --anyway", _of_probe_cost),
 )
 
 
