@@ -217,6 +217,10 @@ def test_flows_are_cured_when_all_have_what_they_had_alone():
             kept.record.received(slot, number, round(40 * SLOT_NS / 8e3))
     made = told([said()], scenario=scenario, kept=kept)
     assert made.contention[0].cured_ns == lab_ns(8)
+    for at_s, cured_s in ((7.3, 8), (8.2, 8.2), (9.1, 8)):  # what is moved within that second was moved for it
+        order = ordered(7.01, "reroute", 1)
+        moved = {"commands": [order], "outcomes": [done(at_s, order, 0)]}
+        assert told([said()], scenario=scenario, kept=kept, **moved).contention[0].cured_ns == lab_ns(cured_s)
     assert told([said()]).contention[0].cured_ns is None
     assert told([said()], alone=None).contention[0].cured_ns is None
 

@@ -48,7 +48,8 @@ class ContentionReport(msgspec.Struct, frozen=True, kw_only=True):
     moves: int
     """Commands that it caused and that moved something."""
     cured_ns: int | None
-    """The first second from which every flow had 95 % of its rate alone, for 5 s or until its job ended."""
+    """The beginning of the first second from which every flow had 95 % of its rate alone, for 5 s or until its job
+    ended. If something was moved for the event within that second, the time of that."""
     reverted: bool
     """Whether something that was moved for it was taken back."""
     trace_id: str | None
@@ -126,7 +127,7 @@ class Verdicts:
             ended_ns=min(ended_ns, default=None),
             right=self._right[event.id],
             moves=len(done),
-            cured_ns=self._cured_ns(claim),
+            cured_ns=self._cured_ns(event, claim),
             reverted=any(self._is_taken_back(event, command, way) for command in done for way in command.placements),
             trace_id=f"{trace_id(event.fault):032x}" if event.fault else None,
         )
@@ -161,7 +162,16 @@ class Verdicts:
             return []
         return list(dict.fromkeys(jobs.specs[jobs.flows[number].job].name for number in self._numbers(claim)))
 
-    def _cured_ns(self, claim: Claim) -> int | None:
+    def _cured_ns(self, event: Event, claim: Claim) -> int | None:
+        second_ns = self._whole_again_ns(claim)
+        if second_ns is None:
+            return None
+        done = (outcome for _, outcome in self._done(event, "reroute"))
+        moved_ns = (self._lab_ns(each.message.moved_ns, each.at_ns) for each in done)
+        return max([second_ns, *(at_ns for at_ns in moved_ns if at_ns < second_ns + _SECOND_NS)])
+
+    def _whole_again_ns(self, claim: Claim) -> int | None:
+        """The first second from which all flows of a claim have what they had alone."""
         jobs = self._evidence.jobs
         numbers = self._numbers(claim)
         if jobs is None or not numbers:
