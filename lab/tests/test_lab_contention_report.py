@@ -208,6 +208,13 @@ def test_what_a_wrong_verdict_moves_is_unexplained():
     assert strays(made) == (2, 1)
 
 
+def test_the_end_of_what_was_said_before_second_0_is_no_event_of_the_run():
+    """A job alone may have loaded itself; nobody heard the beginning. What was heard and is wrong is no excuse."""
+    end = said(0.9, "clear", id="clear", cause=f"{ENTERS}/before")
+    assert strays(told([end])) == (0, 0)
+    assert strays(told([said(links=("10.110.0.3",)), said(9, "clear", id="clear", cause=said().message.id)])) == (2, 0)
+
+
 def test_flows_are_cured_when_all_have_what_they_had_alone():
     """From a whole second on, and for five; a flow that waits for its job is not short."""
     scenario = run()

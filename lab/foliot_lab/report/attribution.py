@@ -11,10 +11,12 @@ see thousands of packets before it says `sound` takes longer than any recovery o
 Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.
 Then the one that explained an earlier event of the same trace counts, or else the one injected last.
 
-Contention that the lab saw itself explains its event, and all that follows from that event by its `cause`: the end, the
-moves, what takes them back, and refusals. So does traffic that takes another way than the event says. Where the lab has no jobs and so no truth about it, contention may be a
-consequence of a fault. The fault, or Foliot's answer to it, has led the traffic of two NICs over one link. It explains an
-event about flows that begin or end at a node of its NICs. Neither counts among the fault's own events.
+Contention that the lab saw itself explains its event, and all that follows from that event by its `cause`: the end,
+the moves, what takes them back, and refusals. So does traffic that takes another way than the event says. The end of
+what was said before second 0 needs no more: jobs that run alone first may load themselves. Where the lab has no jobs
+and so no truth about it, contention may be a consequence of a fault. The fault, or Foliot's answer to it, has led the
+traffic of two NICs over one link. It explains an event about flows that begin or end at a node of its NICs. Neither
+counts among the fault's own events.
 
 A cut bus or a missing service also explains everything that follows by its `cause` from an explained event. For all
 other faults, a `cause` is not enough: the event must be about the fault's own things.
@@ -106,6 +108,7 @@ class _Sorter:
         self._right = right
         self._of_flows: set[str] = set()
         """Ids of events about flows that are explained, and of those that follow from them."""
+        self._heard: frozenset[str] = frozenset()
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -114,6 +117,7 @@ class _Sorter:
             stray_events=[],
             stray_commands=[],
         )
+        self._heard = frozenset(event.message.id for event in events)
         for event in sorted(events, key=lambda heard: heard.at_ns):
             span = self._event(event)
             if span is None:
@@ -157,11 +161,15 @@ class _Sorter:
         if event.cause in self._of_flows:
             return True
         if self._right is not None:
-            return event.id in self._right
+            return event.id in self._right or self._ends_what_was_before(event)
         if event.kind != CONTENTION.name or is_relief(event):
             return False
         flows = event.related.get("flows", ())
         return any(span.lasts_at(heard.at_ns) and span.scope.has_end_of(flows) for span in self._faults)
+
+    def _ends_what_was_before(self, event: Event) -> bool:
+        """Whether it ends what was said before second 0, while each job was alone and loaded itself."""
+        return event.kind == CONTENTION.name and is_relief(event) and event.cause not in self._heard
 
     def _following(self, cause: str, at_ns: int) -> Span | None:
         span = self._of_event.get(cause)
