@@ -210,8 +210,8 @@ def test_what_a_wrong_verdict_moves_is_unexplained():
 
 def test_the_end_of_what_was_said_before_second_0_is_no_event_of_the_run():
     """A job alone may have loaded itself; nobody heard the beginning. What was heard and is wrong is no excuse."""
-    end = said(0.9, "clear", id="clear", cause=f"{ENTERS}/before")
-    assert strays(told([end])) == (0, 0)
+    before, within = (said(at_s, "clear", id="clear", cause=f"{ENTERS}/before") for at_s in (0.9, 1.1))
+    assert (strays(told([before])), strays(told([within]))) == ((0, 0), (1, 0))
     assert strays(told([said(links=("10.110.0.3",)), said(9, "clear", id="clear", cause=said().message.id)])) == (2, 0)
 
 

@@ -95,7 +95,8 @@ def explain(
     """Sorts events and commands under the faults that explain them.
 
     Parameters:
-        right: the ids of events about flows that are right by the lab's own truth; None: it has none.
+        right: the ids of events about flows that are right by the lab's own truth, or end what was said before second
+            0; None: it has no truth.
     """
     return _Sorter(faults, right).sort(events, commands)
 
@@ -108,7 +109,6 @@ class _Sorter:
         self._right = right
         self._of_flows: set[str] = set()
         """Ids of events about flows that are explained, and of those that follow from them."""
-        self._heard: frozenset[str] = frozenset()
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -117,7 +117,6 @@ class _Sorter:
             stray_events=[],
             stray_commands=[],
         )
-        self._heard = frozenset(event.message.id for event in events)
         for event in sorted(events, key=lambda heard: heard.at_ns):
             span = self._event(event)
             if span is None:
@@ -161,15 +160,11 @@ class _Sorter:
         if event.cause in self._of_flows:
             return True
         if self._right is not None:
-            return event.id in self._right or self._ends_what_was_before(event)
+            return event.id in self._right
         if event.kind != CONTENTION.name or is_relief(event):
             return False
         flows = event.related.get("flows", ())
         return any(span.lasts_at(heard.at_ns) and span.scope.has_end_of(flows) for span in self._faults)
-
-    def _ends_what_was_before(self, event: Event) -> bool:
-        """Whether it ends what was said before second 0, while each job was alone and loaded itself."""
-        return event.kind == CONTENTION.name and is_relief(event) and event.cause not in self._heard
 
     def _following(self, cause: str, at_ns: int) -> Span | None:
         span = self._of_event.get(cause)

@@ -91,6 +91,13 @@ class Verdicts:
         """The ids of the events that are true."""
         return frozenset(event for event, right in self._right.items() if right)
 
+    def ends_of_before(self) -> frozenset[str]:
+        """The ids of events that end what was said before second 0: a job that runs alone first may load itself."""
+        ends = (each for each in self._events if is_relief(each.message) and each.message.cause not in self._claims)
+        return frozenset(
+            each.message.id for each in ends if claim_of(each, self._evidence).since_ns < self._evidence.start_ns
+        )
+
     def reports(self) -> list[ContentionReport]:
         """A report on each event that found contention, in the order of arrival."""
         return [self._report(each.message, self._claims[each.message.id]) for each in self._begun]

@@ -213,7 +213,7 @@ def build(evidence: Evidence) -> Report:
     shared = [] if evidence.jobs is None else contended(evidence.jobs)
     said = Verdicts(evidence, jobs, shared)
     mismatches = mismatch_reports(evidence)
-    right = said.right() | {each.event for each in mismatches if each.right}
+    right = said.right() | said.ends_of_before() | {each.event for each in mismatches if each.right}
     found = explain(evidence.events, evidence.commands, faults, right=None if evidence.jobs is None else right)
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
