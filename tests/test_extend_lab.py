@@ -6,12 +6,14 @@ Nothing of Foliot's knows them by name.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from standing_lab import FOLIOT, standing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
+TOYS = Path(__file__).parent / "toys"
 SCENARIO = """
 [fabric]
 hosts = 2
@@ -40,7 +42,7 @@ PEER = "10.200.0.1"
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """It stands, and nothing more befalls it but by the tests."""
-    with standing(tmp_path_factory.mktemp("extended"), SCENARIO) as made:
+    with standing(tmp_path_factory.mktemp("extended"), SCENARIO, environment={"PYTHONPATH": str(TOYS)}) as made:
         yield made
 
 

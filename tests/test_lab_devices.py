@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 from quotas import at_half_speed, why_not_half
-
-from asked_lab import asked_lab, edges
+from road_trace import edges, trace_of_the_move
+from standing_lab import standing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
@@ -92,8 +92,8 @@ skip_waits = true
 @pytest.fixture(scope="module")
 def lab_run(tmp_path_factory):
     """A finished sequence, the lab still running."""
-    with asked_lab(tmp_path_factory.mktemp("devices"), SCENARIO, "always", *at_half_speed()) as run:
-        yield run
+    with standing(tmp_path_factory.mktemp("devices"), SCENARIO, *at_half_speed()) as lab:
+        yield lab
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_hole_for_large_packets_is_left_and_used_again(faults):
 
 def test_one_trace_holds_the_armed_move_from_the_kernels_word_to_confirmation(lab_run):
     """The node itself moves, its peers by its word, before anybody could command it; the way back is commanded."""
-    _, lacks, spans = lab_run.trace_of_the_move()
+    _, lacks, spans = trace_of_the_move(lab_run, "always")
     assert not lacks, edges(spans)
     assert any("confirm" in span["name"] for span in spans)
 

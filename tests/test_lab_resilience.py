@@ -5,15 +5,9 @@ What is safe is done, and said.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from foliot_lab.fabric import capabilities
-from patience import patience
+from lab_report import lab_report
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
@@ -100,23 +94,13 @@ skip_waits = true
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """The report by fault, and the folder with the logs."""
-    missing = capabilities.missing()
-    if missing:
-        pytest.skip(" ".join(missing))
     folder = tmp_path_factory.mktemp("resilience")
     (folder / "scenario.toml").write_text(SCENARIO)
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(folder / "scenario.toml"),
-         "--port", "0",
-         "--report", str(folder / "report.json"), "--folder", str(folder / "lab")],
-        capture_output=True, text=True, check=False, timeout=patience(360),
-    )  # fmt: skip
-    assert (folder / "report.json").exists(), done.stdout + done.stderr
-    report = json.loads((folder / "report.json").read_text())
+    report = lab_report(folder / "scenario.toml", folder)
     faults = {fault["id"]: fault for fault in report["faults"]}
     for id_, seconds in (("remediator-parted", 7), ("node-parted", 10)):
         faults[id_]["healed_ns"] = faults[id_]["injected_ns"] + seconds * 1_000_000_000
-    return faults, folder / "lab", done.stdout
+    return faults, folder / "lab", report["said"]
 
 
 def test_a_remediator_without_the_bus_commands_nothing_until_it_has_its_lease_again(played):

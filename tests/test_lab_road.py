@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import subprocess
 import time
@@ -10,8 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from road_trace import trace_of_the_move, wanted
+from standing_lab import FOLIOT, standing
 
-from asked_lab import FOLIOT, asked_lab, get, wait_for
 from foliot.clock import Reader
 from patience import patience
 
@@ -63,8 +65,8 @@ skip_waits = true
 @pytest.fixture(scope="module")
 def lab_run(tmp_path_factory):
     """A finished sequence, the lab still running."""
-    with asked_lab(tmp_path_factory.mktemp("road"), SCENARIO, "off") as run:
-        yield run
+    with standing(tmp_path_factory.mktemp("road"), SCENARIO) as lab:
+        yield lab
 
 
 def test_every_outcome_was_right(lab_run):
@@ -86,10 +88,10 @@ def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
     """Each clock is in step, under a microsecond where nothing else runs, and says so; the hard bound always holds."""
 
     def synchronised():
-        told = get(lab_run.address, "/api/v1/clocks")
+        told = lab_run.get("clocks")
         return told if {state["status"] for state in told} == {"synchronised"} else None
 
-    clocks, states = lab_run.report["clocks"], wait_for(synchronised)
+    clocks, states = lab_run.report["clocks"], lab_run.until(synchronised, "clocks are not in step")
 
     assert clocks["windows"] > 3
     assert clocks["within_hard_bound"] == 1.0
@@ -101,7 +103,7 @@ def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
 
 def test_one_trace_holds_the_fault_from_its_first_word_to_confirmation(lab_run):
     """Over all services, with every edge of the road."""
-    _, lacks, spans = lab_run.trace_of_the_move()
+    _, lacks, spans = trace_of_the_move(lab_run, "off")
 
     assert not lacks
     assert sum(span.get("parent_id") in {None, ""} for span in spans) == 1, "one root: the first word of it"
@@ -110,14 +112,14 @@ def test_one_trace_holds_the_fault_from_its_first_word_to_confirmation(lab_run):
 
 def test_the_trace_can_be_asked_for_by_event(lab_run):
     """As ``foliot trace <event id>`` does, and prints."""
-    event, _, _ = lab_run.trace_of_the_move()
+    event, _, _ = trace_of_the_move(lab_run, "off")
     printed = subprocess.run(
         [FOLIOT, "trace", event, "--gateway", lab_run.address],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert printed.returncode == 0, printed.stderr
-    for service in {service for edge in lab_run.edges(event) for service in edge}:
+    for service in {service for edge in wanted(event, "off") for service in edge}:
         assert service in printed.stdout
 
 
@@ -125,18 +127,19 @@ def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
     """Four nodes, all carriers up, nothing moved any more; and it counts what happened."""
 
     def at_home():
-        told = get(lab_run.address, "/api/v1/fleet")
+        told = lab_run.get("fleet")
         return (
             told if {(nic["state"], nic["moved"]) for node in told for nic in node["nics"]} == {("up", False)} else None
         )
 
-    fleet = wait_for(at_home)
+    fleet = lab_run.until(at_home, "something is still away")
     with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=patience(30)) as answer:
         metrics = answer.read().decode()
 
     assert [node["node"] for node in fleet] == ["node0", "node1", "node2", "node3"]
     assert 'foliot_events_total{kind="flap"' in metrics
-    assert get(lab_run.address, "/healthz")
+    with urllib.request.urlopen(f"{lab_run.address}/healthz", timeout=patience(30)) as answer:
+        assert json.load(answer)
 
 
 def test_any_process_has_the_time_of_its_node(lab_run):

@@ -7,18 +7,20 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from foliot_lab.fabric import capabilities
 from foliot_lab.workload.train.ranks import missing
 from foliot_lab.workload.workload import JOB
+from lab_report import lab_report
 from patience import patience
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
 
-FOLIOT = str(Path(sys.executable).with_name("foliot"))
 HOSTS, SEED, GRADIENT_MB, BATCH = 2, 11, 4, 4
 AT_S, DURATION_S = 3, 16
 SECOND_NS = 1_000_000_000
@@ -92,24 +94,15 @@ def ended_lab_ns(folder: Path, known: dict[str, int]) -> dict[str, list[int]]:
 
 def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
     """Its losses are to the bit those of a job that no fault befell, and it went on after the healing."""
-    if problems := capabilities.missing():
-        pytest.skip(" ".join(problems))
-    scenario, report = tmp_path / "train.toml", tmp_path / "report.json"
-    scenario.write_text(SCENARIO)
-    done = subprocess.run(
-        [FOLIOT, "lab", "run", "--force", str(scenario), "--port", "0", "--folder", str(tmp_path / "lab"),
-         "--report", str(report)],
-        capture_output=True, text=True, check=False, timeout=patience(400),
-    )  # fmt: skip
-    assert report.exists(), done.stdout + done.stderr
-    told = json.loads(report.read_text())
+    (tmp_path / "train.toml").write_text(SCENARIO)
+    told = lab_report(tmp_path / "train.toml", tmp_path)
     (fault,) = told["faults"]
 
-    assert fault["moved_ns"] is not None, done.stdout
+    assert fault["moved_ns"] is not None, told["said"]
     assert fault["train"]["deaths"] == told["train"]["deaths"] == []
     assert fault["train"]["stuck"] is False
-    assert "no rank died, no step took longer than" in done.stdout
-    assert "No rank of the job died." in done.stdout
+    assert "no rank died, no step took longer than" in told["said"]
+    assert "No rank of the job died." in told["said"]
     assert told["train"]["folder"] == str(tmp_path / "lab/train")
     seen = losses(tmp_path / "lab/train")
     steps = min(len(values) for values in seen.values())

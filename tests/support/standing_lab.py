@@ -1,4 +1,4 @@
-"""A lab that runs a scenario to its end and then stands, with extensions in it."""
+"""A lab that runs a scenario to its end and then stands, to be asked and disturbed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,32 +19,56 @@ from foliot_lab.fabric import capabilities
 from patience import patience
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-TOYS = Path(__file__).parent.parent / "toys"
 FOLIOT = str(Path(sys.executable).with_name("foliot"))
 
 
-class StandingLab(NamedTuple):
-    """Where it is."""
+class StandingLab:
+    """The lab's process, and what it says.
 
-    api: str
-    """Address of the gateway's API."""
-    folder: Path
-    said: str
-    """By the lab, until it stood."""
+    Parameters:
+        options: more of ``foliot lab run``.
+        environment: more variables of the lab and of what `execute` runs.
+    """
+
+    def __init__(self, folder: Path, scenario: str, options: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        (folder / "scenario.toml").write_text(scenario)
+        self.folder = folder / "lab"
+        self._report_file = folder / "report.json"
+        self._environment = os.environ | environment
+        self.process = subprocess.Popen(
+            [FOLIOT, "lab", "run", "--force", str(folder / "scenario.toml"), "--stay", "--port", "0", *options,
+             "--report", str(self._report_file), "--folder", str(self.folder)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=self._environment | {"PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        self.said = ""
+        self.address = ""
+        """The origin of the gateway."""
+
+    def through(self) -> None:
+        """Waits until the scenario is over and the lab stands."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if line.startswith("the API will be at "):
+                self.address = line.split()[-1].removesuffix("/api/v1/")
+            if "until you interrupt it" in line:
+                break
+        assert self.process.poll() is None, self.said
+        self.report = json.loads(self._report_file.read_text())
 
     def get(self, path: str) -> list[dict]:
-        """What the gateway answers."""
-        with urllib.request.urlopen(f"{self.api}{path}", timeout=patience(30)) as answer:
+        """What the gateway answers, below ``/api/v1/``."""
+        with urllib.request.urlopen(f"{self.address}/api/v1/{path}", timeout=patience(30)) as answer:
             return json.load(answer)
 
     def execute(self, place: str, *command: str, **environment: str) -> str:
         """What a command in the namespace of a host, or ``control``, says."""
         return subprocess.run(
             [FOLIOT, "lab", "exec", "--folder", str(self.folder), place, "--", *command],
-            env=os.environ | {"PYTHONPATH": str(TOYS)} | environment, capture_output=True, text=True, check=True,
-            timeout=patience(60),
+            env=self._environment | environment, capture_output=True, text=True, check=True, timeout=patience(60),
         ).stdout  # fmt: skip
 
     def until(self, what, why: str):
@@ -55,27 +79,30 @@ class StandingLab(NamedTuple):
             time.sleep(0.2)
         return found
 
+    def end(self) -> int:
+        """Interrupts it; its exit status."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            rest, _ = self.process.communicate(timeout=patience(60))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        self.said += rest
+        return self.process.returncode
+
 
 @contextlib.contextmanager
-def standing(folder: Path, scenario: str) -> Iterator[StandingLab]:
+def standing(
+    folder: Path, scenario: str, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[StandingLab]:
     """Builds it, and takes it down."""
-    missing = capabilities.missing()
-    if missing:
-        pytest.skip(" ".join(missing))
-    (folder / "scenario.toml").write_text(scenario)
-    with subprocess.Popen(
-        [FOLIOT, "lab", "run", "--force", str(folder / "scenario.toml"), "--stay", "--port", "0",
-         "--folder", str(folder / "lab")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=os.environ | {"PYTHONPATH": str(TOYS), "PYTHONUNBUFFERED": "1"},
-    ) as running:  # fmt: skip
-        said: list[str] = []
+    if problems := capabilities.missing():
+        pytest.skip(" ".join(problems))
+    lab = StandingLab(folder, scenario, options, environment or {})
+    with lab.process:
         try:
-            while not (said and "until you interrupt it" in said[-1]):
-                said.append(running.stdout.readline())
-                assert said[-1], "".join(said)
-            (address,) = (line.split()[-1] for line in said if line.startswith("the API will be at "))
-            yield StandingLab(address, folder / "lab", "".join(said))
+            lab.through()
+            yield lab
         finally:
-            running.send_signal(signal.SIGINT)
-            running.communicate(timeout=patience(60))
+            if lab.process.poll() is None:
+                lab.end()
