@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from foliot_schemas import (
 )
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 from foliot_schemas.observation import Stream
+from hung_job import HungJob
 
 if TYPE_CHECKING:
     import msgspec
@@ -132,6 +134,11 @@ def _configurations() -> list[bytes]:
     return [demo, node + b"[sync]\nwindow_s = 1.5\n[detector]\ncalm_s = 0.1\n[remediator]\nforget_s = 1\n"]
 
 
+def _dumps() -> list[bytes]:
+    dump = HungJob(1, stopped={2: 15}).dump(1)
+    return [pickle.dumps(dump), json.encode(dump)]
+
+
 _SEEDS = {
     "messages": _messages,
     "names": lambda: [b"node0.rail0>node3.rail0#2", b"node3_2erail0"],
@@ -139,5 +146,6 @@ _SEEDS = {
     "probes": _probes,
     "spans": _spans,
     "configurations": _configurations,
+    "dumps": _dumps,
     "memories": lambda: [json.encode(Remembered(boot="boot", peers=hostile.INVENTORY))],
 }

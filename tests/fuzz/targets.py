@@ -21,6 +21,7 @@ import numpy as np
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from foliot import settings
+from foliot.analysis import flight_recorder, hang
 from foliot.node.shard import Shard
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
 from foliot_agent.control.restart_cache import RestartCache
@@ -265,6 +266,18 @@ def memories(data: bytes) -> None:
             peer.check()
 
 
+def dumps(data: bytes) -> None:
+    """A dump of the Flight Recorder beside a sound one: it is judged, or it is broken and has a reason."""
+    with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as folder:
+        sound, other = Path(folder, "trace_0"), Path(folder, "trace_1")
+        sound.write_bytes(b'{"entries":[{"profiling_name":"gloo:all_reduce","process_group":["0","all"]}]}')
+        other.write_bytes(data)
+        found = flight_recorder.read([sound, other])
+    assert {name for name, reason in found.broken if reason} == {"trace_1"} or len(found.records) == 2
+    assert found.expected <= 10_000_001
+    hang.judge(found.records, found.expected)
+
+
 FAMILIES: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (messages, names, datagrams, probes, spans, configurations, memories)
+    each.__name__: each for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps)
 }

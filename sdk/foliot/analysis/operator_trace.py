@@ -1,0 +1,134 @@
+"""Reads traces of a training job's operations, as ByteDance's StragglerAnalysis publishes them.
+
+A row is one operation of one rank of a tensor-parallel group: which, when, for how long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SUFFIXES = (".parquet", ".csv")
+"""Of files that may be a trace."""
+_COLUMNS = ("dp_rank", "stage", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc")
+_MOST_ROWS = 200_000_000
+_MOST_RANK = 1_000_000
+
+
+class TraceError(Exception):
+    """A file that cannot be read or judged as a trace; the message says why."""
+
+
+class Operation(NamedTuple):
+    """An operation that every replica does once a step."""
+
+    kind: str
+    """As ``forward-compute`` or ``grads-reduce-scatter``."""
+    number: int
+    """Of those of its kind in a step, at its stage."""
+    stage: int
+    """Of the pipeline."""
+    start_s: float
+    """As replica 0 did it in the first step, like what follows."""
+    end_s: float
+    chunk: int
+    """The part of its stage's model that it is about; -1: it is about no part."""
+    model_chunk: int
+    """The same, counted through the whole model."""
+
+
+class Trace(NamedTuple):
+    """The operations of the steps in which none is missing."""
+
+    operations: tuple[Operation, ...]
+    steps: NDArray[np.int64]
+    """Their numbers."""
+    start_s: NDArray[np.float64]
+    """By operation, replica and step, as what follows."""
+    duration_s: NDArray[np.float64]
+    skipped: int
+    """The number of steps in which something is missing or twice there."""
+
+
+def read(file: Path) -> Trace:
+    """Reads a trace.
+
+    Raises:
+        TraceError: it is none, or no step of it is whole.
+    """
+    columns = _columns(file)
+    kinds, kind = np.unique(columns["optype"], return_inverse=True)
+    whole = {name: _integers(columns[name], name) for name in ("dp_rank", "stage", "step", "seq_id", "mc", "gmc")}
+    start_s, duration_s = (_seconds(columns[name], name) for name in ("start_ts", "duration"))
+    for name in ("dp_rank", "stage", "seq_id"):
+        if whole[name].size and not 0 <= whole[name].min() <= whole[name].max() < _MOST_RANK:
+            raise TraceError(f"{name} is not between 0 and {_MOST_RANK}")
+    key = np.column_stack([kind, whole["seq_id"], whole["stage"]])
+    keys, first, operation = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    steps, step = np.unique(whole["step"], return_inverse=True)
+    replicas, replica = np.unique(whole["dp_rank"], return_inverse=True)
+    if not keys.size:
+        raise TraceError("it has no rows")
+    shape = (len(keys), len(replicas), len(steps))
+    if np.prod(shape, dtype=np.float64) > 4 * _MOST_ROWS:
+        raise TraceError("its ranks do not do the same operations in each step")
+    place = np.ravel_multi_index((operation.reshape(-1), replica, step), shape)
+    seen = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
+    is_whole = (seen == 1).all(axis=(0, 1))
+    if not is_whole.any():
+        raise TraceError("no step has each operation of each replica once")
+    found = np.zeros((2, *shape))
+    found[0].flat[place], found[1].flat[place] = start_s, duration_s
+    found = found[..., is_whole]
+    operations = tuple(
+        Operation(
+            str(kinds[number]), int(sequence), int(stage), float(found[0, row, 0, 0]),
+            float(found[0, row, 0, 0] + found[1, row, 0, 0]), int(whole["mc"][at]), int(whole["gmc"][at]),
+        )
+        for row, ((number, sequence, stage), at) in enumerate(zip(keys, first, strict=True))
+    )  # fmt: skip
+    return Trace(operations, steps[is_whole], found[0], found[1], int((~is_whole).sum()))
+
+
+def _columns(file: Path) -> dict[str, NDArray[np.generic]]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - large, and for traces alone
+        import pyarrow.csv  # noqa: PLC0415
+        import pyarrow.parquet  # noqa: PLC0415
+    except ImportError:
+        raise TraceError("to read it takes pyarrow: pip install 'foliot[analyse]'") from None
+    try:
+        table = pyarrow.csv.read_csv(file) if file.suffix == ".csv" else pyarrow.parquet.read_table(file)
+        if missing := [name for name in _COLUMNS if name not in table.column_names]:
+            raise TraceError(f"it has no column {missing[0]}")
+        if table.num_rows > _MOST_ROWS:
+            raise TraceError(f"it has more than {_MOST_ROWS:,} rows")
+        return {name: table.column(name).to_numpy(zero_copy_only=False) for name in _COLUMNS}
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"it cannot be read: {str(error)[:200]}") from None
+
+
+def _integers(column: NDArray[np.generic], name: str) -> NDArray[np.int64]:
+    try:
+        found = column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TraceError(f"{name} is not a number everywhere") from None
+    if not np.isfinite(found).all() or (found != np.rint(found)).any() or (np.abs(found) > 2**53).any():
+        raise TraceError(f"{name} is not a whole number everywhere")
+    return found.astype(np.int64)
+
+
+def _seconds(column: NDArray[np.generic], name: str) -> NDArray[np.float64]:
+    try:
+        found = column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TraceError(f"{name} is not a number everywhere") from None
+    if not np.isfinite(found).all():
+        raise TraceError(f"{name} is not a number everywhere")
+    return found

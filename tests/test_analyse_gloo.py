@@ -1,0 +1,122 @@
+"""``foliot analyse`` on dumps of a real PyTorch job over Gloo, in which a rank stops or does something else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from patience import patience
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="make train installs PyTorch")
+
+FOLIOT = Path(sys.executable).with_name("foliot")
+WORLD = 4
+RANK = textwrap.dedent(
+    """
+    import os, sys, threading, time
+    from pathlib import Path
+    import torch
+    import torch.distributed as dist
+    from torch._C import _distributed_c10d as c10d
+
+    folder, rank, world, fault = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+
+    def dump():
+        while not (folder / "dump").exists():
+            time.sleep(0.02)
+        (folder / "pickles" / f"trace_{rank}").write_bytes(c10d._dump_fr_trace())
+        (folder / "texts" / f"trace_{rank}.json").write_bytes(c10d._dump_fr_trace_json())
+        os._exit(0)
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    threading.Thread(target=dump, daemon=True).start()
+    tensor = torch.ones(1000)
+    for step in range(8):
+        dist.all_reduce(tensor, group=pairs[rank // 2])
+        if step == 5:
+            (folder / f"at_{rank}").touch()
+            if rank == 2 and fault == "stop":
+                time.sleep(1_000)
+            if rank == 2 and fault == "other":
+                dist.barrier()
+        dist.all_reduce(tensor)
+    time.sleep(1_000)
+    """
+)
+
+
+def hung(folder, fault):
+    """Runs the job until nothing moves, and has its ranks dump."""
+    for form in ("pickles", "texts"):
+        (folder / form).mkdir()
+    (folder / "rank.py").write_text(RANK)
+    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "2000", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(folder / "rank.py"), str(folder)]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(WORLD), fault], env=environment, stderr=subprocess.PIPE)
+        for rank in range(WORLD)
+    ]
+    try:
+        until(lambda: all((folder / f"at_{rank}").exists() for rank in range(WORLD)), patience(120))
+        time.sleep(patience(1.0))  # the rest takes milliseconds, and the stopped rank says no more
+        (folder / "dump").touch()
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=patience(60))
+            assert rank.returncode == 0, errors.decode()
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def until(holds, within_s):
+    """Waits for a condition."""
+    ends = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def analysed(folder):
+    """What the command finds."""
+    done = subprocess.run(
+        [FOLIOT, "analyse", str(folder), "--json"], capture_output=True, timeout=patience(60), check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_rank_that_does_not_enter_is_named(tmp_path):
+    """Also without a dump of another. Gloo's dumps name no members, and mark nothing but what is retired."""
+    hung(tmp_path, "stop")
+
+    for form in ("pickles", "texts"):
+        found = analysed(tmp_path / form)
+        assert (found["expected"], found["read"], found["broken"]) == (WORLD, WORLD, [])
+        assert [(each["rank"], each["why"], each["collective"]) for each in found["blamed"]] == [
+            (2, "absent", "all_reduce")
+        ]
+        assert found["certain"]
+    (tmp_path / "pickles" / "trace_1").unlink()
+    found = analysed(tmp_path / "pickles")
+    assert [each["rank"] for each in found["blamed"]] == [2]
+    assert not found["certain"]
+
+
+def test_a_rank_that_does_something_else_is_named(tmp_path):
+    """A barrier where the others reduce."""
+    hung(tmp_path, "other")
+
+    for form in ("pickles", "texts"):
+        found = analysed(tmp_path / form)
+        assert [(each["rank"], each["why"]) for each in found["blamed"]] == [(2, "mismatch")]
+        assert [(each["field"], each["ranks"]) for each in found["mismatches"]] == [("op", [2])]
