@@ -32,8 +32,9 @@ from foliot_lab.measure.budget import ProcessLoad
 _DRIFT_LOAD = 0.6
 _PEERS = Path("run/peers")
 _ONCE, _PER_HOST = 0.32, 0.046
-"""Processors busy at most in bench/results/clock-peers-2026-11-22.json: 0.41 with the two hosts of the path, 1.05
-with the 16 hosts of the mesh."""
+"""Processors busy at most: 0.41 with the two hosts of the path, 1.05 with the 16 hosts of the mesh, and one
+configuration of chrony. Four, at 90 % load, took 0.66 and 1.69 (bench/results/clock-peers-2026-11-27.json): two cores
+carry that too."""
 
 
 def main() -> int:
