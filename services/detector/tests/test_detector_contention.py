@@ -206,6 +206,24 @@ def test_a_receiver_that_reads_slowly_is_the_flows_own_trouble(fabric, before):
     assert verdicts(fabric.take()) == [("clear", flow.name)]
 
 
+def test_a_flow_whose_job_is_short_elsewhere_shows_no_reduced_rate(fabric):
+    """It sends less as it waits for the others, and its queue stands while it sends.
+
+    What stays when these have gone is the link's own.
+    """
+    flows = collide(fabric, pairs=((2, 0), (3, 1)), spine=1)
+    fabric.send_by(0, 2, 0)
+    fabric.begin(0, 2)
+    fabric.run(SOLO_S + TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(1, 1))]
+    fabric.mbps[fabric.up(0, 0)] = 40.0
+    fabric.run(3 * TOGETHER_S)
+    assert fabric.take() == []
+    fabric.end(flows[1])
+    fabric.run(TOGETHER_S + AFTER_S)
+    assert sorted(verdicts(fabric.take())) == [("clear", fabric.up(1, 1)), ("reduced-rate", fabric.up(0, 0))]
+
+
 @pytest.mark.parametrize("place", ["10.1.0.0", f"{nic(0)}/out", f"{nic(2)}/in"])
 def test_a_link_that_carries_less_than_it_did_has_a_reduced_rate(fabric, place):
     """With one flow on it, which is short as if another were there."""

@@ -95,7 +95,9 @@ class Judge:
         load = _Load(float(self._loads.carried[link]), self._loads.best(link))
         if load.carried_bps < FELL * load.best_bps:
             is_sure = self._is_all_told(place, now_ns) and not self._links.is_inferred(link)
-            return self._reduced(place, members, load) if is_sure else None
+            if not is_sure or self._are_short_elsewhere(place, members, hot):
+                return None
+            return self._reduced(place, members, load)
         named = self._name(place, members, load.carried_bps, hot) if len(members) > 1 else None
         if named is None:
             return None
@@ -186,6 +188,28 @@ class Judge:
         nodes = np.unique(table.source_node[self._links.crossing(place.links[0])]).tolist()
         told_ns = self._inventory.told_ns
         return all(now_ns - told_ns.get(table.nodes[node], 0) <= ALIVE_NS for node in nodes)
+
+    def _are_short_elsewhere(self, place: Place, members: NDArray[np.intp], hot: HotPlaces) -> bool:
+        """Whether flows of the same nodes share another full link.
+
+        A job's flows wait for each other, and acknowledgements for the flows beside them. So these send less, and while
+        they send, their own queue stands.
+        """
+        table, flows = self._inventory.paths, self._flows
+        nodes = np.concatenate([table.source_node[flows.path[members]], table.destination_node[flows.path[members]]])
+        others = np.flatnonzero(flows.is_limited & (flows.path >= 0) & ~flows.crossing(list(place.links)))
+        paths = flows.path[others]
+        beside = np.isin(table.source_node[paths], nodes) | np.isin(table.destination_node[paths], nodes)
+        return any(self._is_shared(hot.on(path_id)) for path_id in np.unique(paths[beside]).tolist())
+
+    def _is_shared(self, place: Place | None) -> bool:
+        """Whether a place carries what it can, of more than one flow."""
+        if place is None:
+            return False
+        link = place.links[0]
+        is_full = float(self._loads.carried[link]) >= FELL * self._loads.best(link)
+        crossing = self._flows.crossing(list(place.links))
+        return is_full and int((crossing & self._flows.is_limited).sum()) > 1
 
     def _reduced(self, place: Place, members: NDArray[np.intp], load: _Load) -> Finding | None:
         names = [self._links.names[link] for link in place.links]
