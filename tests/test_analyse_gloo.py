@@ -34,6 +34,10 @@ RANK = textwrap.dedent(
             time.sleep(0.02)
         (folder / "pickles" / f"trace_{rank}").write_bytes(c10d._dump_fr_trace())
         (folder / "texts" / f"trace_{rank}.json").write_bytes(c10d._dump_fr_trace_json())
+        (folder / f"dumped_{rank}").touch()
+        # Whoever ends breaks the connections of the others, which would end before they have dumped.
+        while not all((folder / f"dumped_{each}").exists() for each in range(world)):
+            time.sleep(0.02)
         os._exit(0)
 
     torch.set_num_threads(1)

@@ -149,17 +149,16 @@ class HungJob:
             name: {"name": name, "desc": group.description, "ranks": str(list(group.members))}
             for name, group in record.groups.items()
         }
-        transfers = dict.fromkeys(record.groups, 0)
+        steps = self.ranks[rank].steps
         entries = []
         for each in record.operations:
-            transfers[each.group] += each.is_transfer
             ends = {"send": f"{each.sender}->{each.receiver}", "recv": f"{each.receiver}<-{each.sender}"}
             (size,), (also,) = each.sizes
             entries.append(
                 {
                     "record_id": each.order, "pg_id": local[each.group],
                     "process_group": (each.group, record.groups[each.group].description),
-                    "collective_seq_id": each.number, "p2p_seq_id": transfers[each.group], "op_id": each.order,
+                    "collective_seq_id": each.number, "p2p_seq_id": self._transfers(steps[: each.order + 1], each.group), "op_id": each.order,
                     "profiling_name": f"nccl:{each.name} {ends.get(each.name, '')}".rstrip(), "time_created_ns": each.order,
                     "input_sizes": [list(size)], "input_dtypes": ["Float"], "output_sizes": [list(also)],
                     "output_dtypes": ["Float"], "state": "scheduled", "time_discovered_started_ns": None,
@@ -167,14 +166,16 @@ class HungJob:
                     "is_p2p": each.is_transfer, "thread_id": "140", "frames": [{"name": "f", "filename": "a.py", "line": 1}],
                 }
             )  # fmt: skip
-        status = {
-            local[name]: {
-                "last_enqueued_collective": 5_000 if self.has_transfers(name) else progress.begun,
-                "last_started_collective": -1,
-                "last_completed_collective": 4_000 if self.has_transfers(name) else progress.done,
-            }
-            for name, progress in record.progress.items()
-        }
+        status = {}
+        for name, progress in record.progress.items():
+            begun, done = progress
+            if self.has_transfers(name):
+                begun, done = (
+                    self._transfers(steps[:number], name) for number in (self.ranks[rank].begun, self.ranks[rank].seen)
+                )
+            status[local[name]] = {
+                "last_enqueued_collective": begun, "last_started_collective": -1, "last_completed_collective": done,
+            }  # fmt: skip
         return {
             "version": "2.9", "nccl_version": "2.27.3", "pg_config": config, "pg_status": status, "entries": entries
         }  # fmt: skip
@@ -182,3 +183,6 @@ class HungJob:
     def has_transfers(self, name):
         """Whether a group has transfers: then its status counts these."""
         return any(step.transfer is not None for rank in self.ranks for step in rank.steps if step.group == name)
+
+    def _transfers(self, steps, name):
+        return sum(step.group == name and step.transfer is not None for step in steps)

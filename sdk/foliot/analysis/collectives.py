@@ -56,3 +56,5 @@ class RankRecord(NamedTuple):
     """By the group's name; a group is missing where the rank does not say."""
     operations: tuple[Operation, ...]
     """In the order in which they were begun. Older ones may be missing."""
+    is_whole: bool = True
+    """Whether all that it may wait in is recorded. Gloo records no transfers."""

@@ -25,6 +25,8 @@ _NAME = re.compile(r"(?:^|.*\D)(\d+)(?:\.(?:json|pickle|pkl))?")
 """A dump's file name ends with the rank."""
 _TRANSFER = re.compile(r"(?:send|recv) (\d+)(?:->|<-)(\d+)")
 _MOST_RANK = 10_000_000
+_COALESCED = "coalesced"
+_DIGITS = 19
 
 
 class DumpError(Exception):
@@ -43,12 +45,15 @@ class Dumps(NamedTuple):
 
 
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_RANK)]
+_Text = Annotated[str, msgspec.Meta(max_length=1_000)]
+_ENTRY_BYTES = 32
+"""The least that an entry takes in a pickle that was not made to be larger than it is: its keys alone are as long."""
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
 class _Config(msgspec.Struct):
-    name: str = ""
-    desc: str = ""
+    name: _Text = ""
+    desc: _Text = ""
     ranks: str = "[]"
 
 
@@ -60,22 +65,24 @@ class _Status(msgspec.Struct):
 class _Entry(msgspec.Struct):
     """An entry; what it says beyond this is not asked."""
 
-    profiling_name: str
+    profiling_name: _Text
     record_id: _Int64 = 0
     pg_id: _Int64 = 0
-    process_group: tuple[str, str] = ("", "")
+    process_group: tuple[_Text, _Text] = ("", "")
     collective_seq_id: _Int64 = 0
+    p2p_seq_id: _Int64 = 0
     input_sizes: list[list[_Int64]] = []
     output_sizes: list[list[_Int64]] = []
-    input_dtypes: list[str] = []
-    output_dtypes: list[str] = []
+    input_dtypes: list[_Text] = []
+    output_dtypes: list[_Text] = []
     state: str = ""
     retired: bool = False
+    is_p2p: bool = False
 
 
 class _Dump(msgspec.Struct):
     entries: list[_Entry]
-    pg_config: dict[str, _Config] = {}
+    pg_config: dict[_Text, _Config] = {}
     pg_status: dict[_Int64, _Status] = {}
 
 
@@ -104,10 +111,10 @@ def read(files: Iterable[Path]) -> Dumps:
         try:
             rank, dump = _read(file, told)
         except DumpError as error:
-            broken.append((file.name, str(error)))
+            broken.append((_printable(file.name), _printable(str(error))))
         else:
             if rank in raw:
-                broken.append((file.name, f"there is another dump of rank {rank}"))
+                broken.append((_printable(file.name), f"there is another dump of rank {rank}"))
             raw.setdefault(rank, dump)
         if told is not None:
             named.add(told)
@@ -152,9 +159,13 @@ def _decoded(data: bytes) -> _Dump:
         raise DumpError("it says more than its bytes can hold")
     try:
         # JSON has numbers as strings here and there.
-        return msgspec.convert(raw, _Dump, strict=False)
+        found = msgspec.convert(raw, _Dump, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DumpError(_said(error)) from None
+    names = {*found.pg_config, *(each.process_group[0] for each in found.entries)}
+    if not all(map(str.isprintable, names)):
+        raise DumpError("a group's name is no text")
+    return found
 
 
 def _said(error: Exception) -> str:
@@ -165,13 +176,15 @@ def _weight(raw: Mapping[str, Any]) -> int:
     """The number of values that will be copied, of which each takes a byte at least. A pickle may name one twice."""
     weight = 0
     for entry in raw["entries"]:
-        weight += 1
+        weight += _ENTRY_BYTES
         for key in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
             values = entry.get(key) if isinstance(entry, dict) else None
             for each in values if isinstance(values, list | tuple) else ():
                 weight += len(each) if isinstance(each, list | tuple) else 1
     for key in ("pg_config", "pg_status"):
-        weight += len(raw[key]) if isinstance(raw.get(key), dict) else 0
+        for each in raw[key].values() if isinstance(raw.get(key), dict) else ():
+            ranks = each.get("ranks") if isinstance(each, dict) else None
+            weight += 1 + (len(ranks) if isinstance(ranks, str) else 0)
     return weight
 
 
@@ -221,13 +234,65 @@ def _record(rank: int, dump: _Dump, transferring: set[str]) -> RankRecord:
     members = _members(dump)
     described = {name: config.desc for name, config in dump.pg_config.items() if name}
     described |= {entry.process_group[0]: entry.process_group[1] for entry in dump.entries}
-    groups = {name: Group(name, text, members.get(name, ())) for name, text in described.items()}
-    told = {name: each for name, each in _statuses(dump).items() if name not in transferring}
-    operations = tuple(
-        _operation(entry, told.get(entry.process_group[0]))
-        for entry in sorted(dump.entries, key=lambda each: each.record_id)
-    )
-    return RankRecord(rank, groups, _progress(operations, told), operations)
+    groups = {name: Group(name, _printable(text), members.get(name, ())) for name, text in described.items()}
+    statuses = _statuses(dump)
+    told = {name: each for name, each in statuses.items() if name not in transferring}
+    entries = sorted(dump.entries, key=lambda each: each.record_id)
+    done = _Done(entries, statuses, told)
+    operations = tuple(_operation(each, is_done=done.is_done(each)) for each in entries if not _is_batch(each))
+    is_whole = not any(each.profiling_name.startswith("gloo:") for each in entries)
+    return RankRecord(rank, groups, _progress(operations, told), operations, is_whole)
+
+
+class _Done:
+    """What of a rank is done, which not every entry says of itself.
+
+    Of collectives or transfers that were begun as one, the last entry, ``coalesced``, is retired, and the others never
+    are. A group's collectives end in their order.
+    """
+
+    def __init__(self, entries: list[_Entry], statuses: Mapping[str, _Status], told: Mapping[str, _Status]) -> None:
+        self._told = told
+        self._batches = {_together(each) for each in entries if _name(each) == _COALESCED and _says_done(each)}
+        self._collectives: dict[str, int] = {}
+        """By group: the last collective that is done."""
+        self._transfers: dict[str, int] = {}
+        """By group whose status counts transfers: the last that is done. It counts what was last, and transfers if
+        there are no collectives of such numbers."""
+        most: dict[str, int] = {}
+        for each in entries:
+            group = each.process_group[0]
+            most[group] = max(each.collective_seq_id, most.get(group, 0))
+            if _says_done(each) and not each.is_p2p and _transfer(each.profiling_name) is None:
+                self._collectives[group] = max(each.collective_seq_id, self._collectives.get(group, 0))
+        for group, status in statuses.items():
+            if group not in told and status.last_completed_collective > most.get(group, 0):
+                self._transfers[group] = status.last_completed_collective
+
+    def is_done(self, entry: _Entry) -> bool:
+        """Whether an operation is done."""
+        group = entry.process_group[0]
+        if _says_done(entry) or _together(entry) in self._batches:
+            return True
+        if entry.is_p2p or _transfer(entry.profiling_name) is not None:
+            return 0 < entry.p2p_seq_id <= self._transfers.get(group, 0)
+        told = self._told[group].last_completed_collective if group in self._told else -1
+        return entry.collective_seq_id <= max(told, self._collectives.get(group, -1))
+
+
+def _says_done(entry: _Entry) -> bool:
+    return entry.retired or entry.state == "completed"
+
+
+def _is_batch(entry: _Entry) -> bool:
+    """Whether an entry stands for transfers that were begun as one. They have entries of their own."""
+    return entry.is_p2p and _transfer(entry.profiling_name) is None
+
+
+def _together(entry: _Entry) -> tuple[str, bool, int]:
+    """What operations that were begun as one have in common."""
+    is_transfer = entry.is_p2p or _transfer(entry.profiling_name) is not None
+    return entry.process_group[0], is_transfer, entry.p2p_seq_id if is_transfer else entry.collective_seq_id
 
 
 def _statuses(dump: _Dump) -> dict[str, _Status]:
@@ -237,26 +302,35 @@ def _statuses(dump: _Dump) -> dict[str, _Status]:
     """
     names = {entry.pg_id: entry.process_group[0] for entry in dump.entries}
     numbers = sorted(dump.pg_status.keys() - names.keys())
-    others = [name for name in dump.pg_config if name.isdecimal() and name not in names.values()]
+    known = {*names.values()}
+    others = [name for name in dump.pg_config if name.isdecimal() and len(name) < _DIGITS and name not in known]
     if len(numbers) == len(others):
         names |= dict(zip(numbers, sorted(others, key=int), strict=True))
     return {names[number]: status for number, status in dump.pg_status.items() if number in names}
 
 
-def _operation(entry: _Entry, status: _Status | None) -> Operation:
+def _name(entry: _Entry) -> str:
+    return _printable(entry.profiling_name.partition(":")[2].partition(" ")[0] or entry.profiling_name)
+
+
+def _operation(entry: _Entry, *, is_done: bool) -> Operation:
     sender, receiver = _transfer(entry.profiling_name) or (None, None)
-    is_counted = sender is None and status is not None and entry.collective_seq_id <= status.last_completed_collective
     return Operation(
         order=entry.record_id,
         group=entry.process_group[0],
         number=entry.collective_seq_id,
-        name=entry.profiling_name.partition(":")[2].partition(" ")[0] or entry.profiling_name,
+        name=_name(entry),
         sender=sender,
         receiver=receiver,
         sizes=(_shapes(entry.input_sizes), _shapes(entry.output_sizes)),
         types=(tuple(entry.input_dtypes), tuple(entry.output_dtypes)),
-        is_done=entry.retired or entry.state == "completed" or is_counted,
+        is_done=is_done,
     )
+
+
+def _printable(text: str) -> str:
+    """A text that a terminal shows as it is, and that can be encoded: what it is not is written as its code."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _shapes(sizes: list[list[int]]) -> tuple[tuple[int, ...], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,14 +59,20 @@ def _mismatch(group: str, number: int, by_rank: Mapping[int, Operation]) -> Mism
     comparable = _has_equal_sizes(next(iter(by_rank.values())).name)
     seen: list[tuple[str, Mapping[int, Hashable]]] = [("op", names)]
     if comparable:
-        seen.append(("size", {rank: each.sizes for rank, each in by_rank.items()}))
-    seen.append(("dtype", {rank: each.types for rank, each in by_rank.items()}))
+        seen.append(("size", {rank: _counts(each) for rank, each in by_rank.items()}))
+    # In and out, as the root of a gather has a list of tensors and others have none.
+    seen.append(("dtype", {rank: frozenset(each.types[0] + each.types[1]) for rank, each in by_rank.items()}))
     for field, values in seen:
         if (found := _fewer(values)) is not None:
             ranks, is_decided = found
             usual = next((names[rank] for rank in sorted(names) if rank not in ranks), min(names.values()))
             return Mismatch(group, number, usual, field, ranks, is_decided)
     return None
+
+
+def _counts(each: Operation) -> tuple[tuple[int, ...], ...]:
+    """How many numbers each tensor has: their shapes may differ."""
+    return tuple(tuple(math.prod(shape) for shape in shapes) for shapes in each.sizes)
 
 
 def _has_equal_sizes(name: str) -> bool:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv")
 """Of files that may be a trace."""
 _COLUMNS = ("dp_rank", "stage", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc")
-_MOST_ROWS = 200_000_000
+_MOST_ROWS = 20_000_000
+_CELLS = 16
+"""By how much a grid of all operations, replicas and steps may be larger than the rows that are there."""
+_MOST_S = 1e9
 _MOST_RANK = 1_000_000
 
 
@@ -63,9 +66,13 @@ def read(file: Path) -> Trace:
         TraceError: it is none, or no step of it is whole.
     """
     columns = _columns(file)
-    kinds, kind = np.unique(columns["optype"], return_inverse=True)
+    if not all(isinstance(each, str) for each in columns["optype"]):
+        raise TraceError("optype is not a text everywhere")
+    kinds, kind = np.unique(columns["optype"].astype(str), return_inverse=True)
     whole = {name: _integers(columns[name], name) for name in ("dp_rank", "stage", "step", "seq_id", "mc", "gmc")}
     start_s, duration_s = (_seconds(columns[name], name) for name in ("start_ts", "duration"))
+    if (duration_s < 0).any():
+        raise TraceError("duration is below 0 somewhere")
     for name in ("dp_rank", "stage", "seq_id"):
         if whole[name].size and not 0 <= whole[name].min() <= whole[name].max() < _MOST_RANK:
             raise TraceError(f"{name} is not between 0 and {_MOST_RANK}")
@@ -76,7 +83,7 @@ def read(file: Path) -> Trace:
     if not keys.size:
         raise TraceError("it has no rows")
     shape = (len(keys), len(replicas), len(steps))
-    if np.prod(shape, dtype=np.float64) > 4 * _MOST_ROWS:
+    if np.prod(shape, dtype=np.float64) > _CELLS * len(step) + 1_000_000:
         raise TraceError("its ranks do not do the same operations in each step")
     place = np.ravel_multi_index((operation.reshape(-1), replica, step), shape)
     seen = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
@@ -104,7 +111,13 @@ def _columns(file: Path) -> dict[str, NDArray[np.generic]]:
     except ImportError:
         raise TraceError("to read it takes pyarrow: pip install 'foliot[analyse]'") from None
     try:
-        table = pyarrow.csv.read_csv(file) if file.suffix == ".csv" else pyarrow.parquet.read_table(file)
+        if file.suffix == ".csv":
+            table = pyarrow.csv.read_csv(file)
+        else:
+            with pyarrow.parquet.ParquetFile(file) as opened:
+                if opened.metadata.num_rows > _MOST_ROWS:
+                    raise TraceError(f"it has more than {_MOST_ROWS:,} rows")
+                table = opened.read()
         if missing := [name for name in _COLUMNS if name not in table.column_names]:
             raise TraceError(f"it has no column {missing[0]}")
         if table.num_rows > _MOST_ROWS:
@@ -129,6 +142,10 @@ def _seconds(column: NDArray[np.generic], name: str) -> NDArray[np.float64]:
         found = column.astype(np.float64)
     except (TypeError, ValueError):
         raise TraceError(f"{name} is not a number everywhere") from None
+    if column.dtype.kind in "mM":
+        raise TraceError(f"{name} is a date, and no number of seconds")
     if not np.isfinite(found).all():
         raise TraceError(f"{name} is not a number everywhere")
+    if (np.abs(found) > _MOST_S).any() and name == "duration":
+        raise TraceError("duration is longer than a life somewhere")
     return found

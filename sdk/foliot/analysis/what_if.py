@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot.analysis.operator_trace import TraceError
 from foliot.analysis.step_schedule import COMMUNICATION, Schedule, schedule
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class _Analysis:
         self._taken = _taken(trace, self._schedule)
         self._usual = _usual(trace.operations, self._taken)
         self._taken_s, self._usual_s = self._step_s(self._taken), self._step_s(self._usual)
+        if self._usual_s <= 0:
+            raise TraceError("its steps take no time")
 
     def result(self) -> Slowdown:
         """All of it."""
