@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from draws import draws
-from foliot.analysis import flight_recorder
+from foliot.analysis import dump_format
 from foliot.analysis.flight_recorder import rank_of, read
 from foliot.analysis.hang import judge
 from hung_job import HungJob
@@ -150,7 +150,7 @@ def test_a_pickle_that_names_one_list_a_million_times_is_refused(tmp_path):
 
 def test_a_file_that_is_too_long_is_refused(tmp_path, monkeypatch):
     """Before it is decoded."""
-    monkeypatch.setattr(flight_recorder, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(dump_format, "_MOST_BYTES", 1 << 20)
     (tmp_path / "trace_0").write_bytes(b"x" * (1 << 20) + b"x")
 
     assert read(tmp_path.iterdir()).broken == (("trace_0", "it is longer than 1 MiB"),)

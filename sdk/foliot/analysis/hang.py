@@ -30,8 +30,8 @@ class Blame(NamedTuple):
     rank: int
     why: str
     """``absent``: it has not begun what others wait in, and all that it began is done. ``behind``: others are through
-    with collectives in which it still waits. ``mismatch``: it began something else than most. ``dead``: it says nothing, and it alone
-    holds up what hangs."""
+    with collectives in which it still waits. ``mismatch``: it began something else than most. ``dead``: it says
+    nothing, and it alone holds up what hangs."""
     group: str
     collective: str
     number: int
@@ -80,7 +80,7 @@ def judge(records: Mapping[int, RankRecord], expected: int) -> Verdict:
         (rank,) = silent
         blamed[rank] = found.dead(rank)
     decided = {(each.group, each.number) for each in differing if each.is_decided}
-    explained = found.behind(
+    explained = found.waiting_for(
         {
             *blamed,
             *(rank for rank, at in found.heads.items() if not at.is_transfer and (at.group, at.number) in decided),
@@ -108,22 +108,24 @@ class _Waits:
         self._begun: dict[str, Operation] = {}
         """By group: of the collectives that are not done for some rank, the last."""
         for rank, record in records.items():
-            waiting = [each for each in record.operations if not each.is_done]
-            if not waiting:
-                continue
-            self.heads[rank] = min(waiting, key=lambda each: each.order)
-            self._standing[_stand(self.heads[rank])].append(rank)
-            if (overtaken := self._overtaking(rank, waiting)) is not None:
-                self._overtaken[rank] = overtaken
-            for each in waiting:
-                if not each.is_transfer and each.number > getattr(self._begun.get(each.group), "number", -1):
-                    self._begun[each.group] = each
+            if waiting := [each for each in record.operations if not each.is_done]:
+                self._take(rank, waiting)
         for stand, ranks in self._standing.items():
             if self._overtaken.keys() >= {*ranks}:
                 continue
             for rank in self._members(stand, ranks[0]):
                 if self._is_missing(rank, stand):
                     self.holding[rank].append(stand)
+
+    def _take(self, rank: int, waiting: list[Operation]) -> None:
+        """Takes the operations of a rank that are not done."""
+        self.heads[rank] = min(waiting, key=lambda each: each.order)
+        self._standing[_stand(self.heads[rank])].append(rank)
+        if (overtaken := self._overtaking(rank, waiting)) is not None:
+            self._overtaken[rank] = overtaken
+        for each in waiting:
+            if not each.is_transfer and each.number >= self._begun.get(each.group, each).number:
+                self._begun[each.group] = each
 
     def blame(self, rank: int) -> Blame | None:
         """The blame of a rank; None: nothing shows that it is at fault."""
@@ -154,7 +156,7 @@ class _Waits:
         stand = max(self.holding[rank], key=lambda each: (each.sender is None, len(self._standing[each])))
         return self.heads[self._standing[stand][0]]
 
-    def behind(self, ranks: set[int]) -> set[int]:
+    def waiting_for(self, ranks: set[int]) -> set[int]:
         """These ranks, those that wait for one of them, those that wait for these, and so on."""
         found, due = set(ranks), list(ranks)
         while due:

@@ -18,8 +18,9 @@ SUFFIXES = (".parquet", ".csv")
 """Of files that may be a trace."""
 _COLUMNS = ("dp_rank", "stage", "step", "optype", "start_ts", "duration", "seq_id", "mc", "gmc")
 _MOST_ROWS = 20_000_000
-_CELLS = 16
-"""By how much a grid of all operations, replicas and steps may be larger than the rows that are there."""
+_CELLS, _FEW_CELLS = 16, 1_000_000
+"""By how much a grid of all operations, replicas and steps may be larger than the rows that are there; and one that is
+never too large."""
 _MOST_S = 1e9
 _MOST_RANK = 1_000_000
 
@@ -28,7 +29,7 @@ class TraceError(Exception):
     """A file that cannot be read or judged as a trace; the message says why."""
 
 
-class Operation(NamedTuple):
+class StepOperation(NamedTuple):
     """An operation that every replica does once a step."""
 
     kind: str
@@ -49,7 +50,7 @@ class Operation(NamedTuple):
 class Trace(NamedTuple):
     """The operations of the steps in which none is missing."""
 
-    operations: tuple[Operation, ...]
+    operations: tuple[StepOperation, ...]
     steps: NDArray[np.int64]
     """Their numbers."""
     start_s: NDArray[np.float64]
@@ -71,36 +72,52 @@ def read(file: Path) -> Trace:
     kinds, kind = np.unique(columns["optype"].astype(str), return_inverse=True)
     whole = {name: _integers(columns[name], name) for name in ("dp_rank", "stage", "step", "seq_id", "mc", "gmc")}
     start_s, duration_s = (_seconds(columns[name], name) for name in ("start_ts", "duration"))
-    if (duration_s < 0).any():
-        raise TraceError("duration is below 0 somewhere")
+    if duration_s.size and not 0 <= duration_s.min() <= duration_s.max() <= _MOST_S:
+        raise TraceError(f"duration is not between 0 and {_MOST_S:,.0f} s")
     for name in ("dp_rank", "stage", "seq_id"):
         if whole[name].size and not 0 <= whole[name].min() <= whole[name].max() < _MOST_RANK:
             raise TraceError(f"{name} is not between 0 and {_MOST_RANK}")
+    if not kinds.size:
+        raise TraceError("it has no rows")
     key = np.column_stack([kind, whole["seq_id"], whole["stage"]])
     keys, first, operation = np.unique(key, axis=0, return_index=True, return_inverse=True)
     steps, step = np.unique(whole["step"], return_inverse=True)
     replicas, replica = np.unique(whole["dp_rank"], return_inverse=True)
-    if not keys.size:
-        raise TraceError("it has no rows")
     shape = (len(keys), len(replicas), len(steps))
-    if np.prod(shape, dtype=np.float64) > _CELLS * len(step) + 1_000_000:
-        raise TraceError("its ranks do not do the same operations in each step")
-    place = np.ravel_multi_index((operation.reshape(-1), replica, step), shape)
-    seen = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
-    is_whole = (seen == 1).all(axis=(0, 1))
-    if not is_whole.any():
-        raise TraceError("no step has each operation of each replica once")
-    found = np.zeros((2, *shape))
-    found[0].flat[place], found[1].flat[place] = start_s, duration_s
-    found = found[..., is_whole]
+    (starts_s, durations_s), is_whole = _grid(shape, (operation.reshape(-1), replica, step), (start_s, duration_s))
     operations = tuple(
-        Operation(
-            str(kinds[number]), int(sequence), int(stage), float(found[0, row, 0, 0]),
-            float(found[0, row, 0, 0] + found[1, row, 0, 0]), int(whole["mc"][at]), int(whole["gmc"][at]),
+        StepOperation(
+            str(kinds[number]), int(sequence), int(stage), float(starts_s[row, 0, 0]),
+            float(starts_s[row, 0, 0] + durations_s[row, 0, 0]), int(whole["mc"][at]), int(whole["gmc"][at]),
         )
         for row, ((number, sequence, stage), at) in enumerate(zip(keys, first, strict=True))
     )  # fmt: skip
-    return Trace(operations, steps[is_whole], found[0], found[1], int((~is_whole).sum()))
+    return Trace(operations, steps[is_whole], starts_s, durations_s, int((~is_whole).sum()))
+
+
+def _grid(
+    shape: tuple[int, int, int], at: tuple[NDArray[np.intp], ...], columns: tuple[NDArray[np.float64], ...]
+) -> tuple[list[NDArray[np.float64]], NDArray[np.bool_]]:
+    """Columns by operation, replica and step, and the steps that are whole, which alone are in them.
+
+    Parameters:
+        shape: how many operations, replicas and steps there are.
+        at: of each row, its place among these.
+        columns: a value for each row.
+    """
+    if np.prod(shape, dtype=np.float64) > _CELLS * len(at[0]) + _FEW_CELLS:
+        raise TraceError("its ranks do not do the same operations in each step")
+    place = np.ravel_multi_index(at, shape)
+    seen = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
+    is_whole: NDArray[np.bool_] = (seen == 1).all(axis=(0, 1))
+    if not is_whole.any():
+        raise TraceError("no step has each operation of each replica once")
+    found = []
+    for column in columns:
+        grid = np.zeros(shape)
+        grid.flat[place] = column
+        found.append(grid[..., is_whole])
+    return found, is_whole
 
 
 def _columns(file: Path) -> dict[str, NDArray[np.generic]]:
@@ -128,24 +145,23 @@ def _columns(file: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _integers(column: NDArray[np.generic], name: str) -> NDArray[np.int64]:
-    try:
-        found = column.astype(np.float64)
-    except (TypeError, ValueError):
-        raise TraceError(f"{name} is not a number everywhere") from None
-    if not np.isfinite(found).all() or (found != np.rint(found)).any() or (np.abs(found) > 2**53).any():
+    found = _numbers(column, name, "whole number")
+    if (found != np.rint(found)).any() or (np.abs(found) > 2**53).any():
         raise TraceError(f"{name} is not a whole number everywhere")
     return found.astype(np.int64)
 
 
 def _seconds(column: NDArray[np.generic], name: str) -> NDArray[np.float64]:
+    if column.dtype.kind in "mM":
+        raise TraceError(f"{name} is a date, and no number of seconds")
+    return _numbers(column, name, "number")
+
+
+def _numbers(column: NDArray[np.generic], name: str, what: str) -> NDArray[np.float64]:
     try:
         found = column.astype(np.float64)
     except (TypeError, ValueError):
-        raise TraceError(f"{name} is not a number everywhere") from None
-    if column.dtype.kind in "mM":
-        raise TraceError(f"{name} is a date, and no number of seconds")
+        found = np.full(1, np.nan)
     if not np.isfinite(found).all():
-        raise TraceError(f"{name} is not a number everywhere")
-    if (np.abs(found) > _MOST_S).any() and name == "duration":
-        raise TraceError("duration is longer than a life somewhere")
+        raise TraceError(f"{name} is not a {what} everywhere")
     return found

@@ -7,8 +7,9 @@ dependencies are those of "Understanding Stragglers in Large Model Training Usin
 
 from __future__ import annotations
 
+import graphlib
 import itertools
-from collections import defaultdict, deque
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot.analysis.operator_trace import TraceError
@@ -16,7 +17,7 @@ from foliot.analysis.operator_trace import TraceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from foliot.analysis.operator_trace import Operation
+    from foliot.analysis.operator_trace import StepOperation
 
 _EPS_S = 5e-5
 """By how much a transfer may seem to begin after the computation that waits for it: stamps of two streams."""
@@ -33,13 +34,14 @@ COMMUNICATION = (*TRANSFERS, *EXCHANGES, _LAYERNORM, _EMBEDDING, _CLIP)
 _KINDS = frozenset({*COMMUNICATION, "forward-compute", "backward-compute", "gc", "optimizer"})
 
 
-class Meeting(NamedTuple):
-    """Operations of which none moves on before all have begun. One that computes meets nobody."""
+class Unit(NamedTuple):
+    """An operation, or several of which none moves on before all have begun."""
 
     operations: tuple[int, ...]
     of_replicas: bool
-    """Whether those of all replicas meet."""
+    """Whether those of all replicas have to begin."""
     communicates: bool
+    """Whether its time counts from when the last has begun."""
 
 
 class Schedule(NamedTuple):
@@ -47,11 +49,11 @@ class Schedule(NamedTuple):
 
     after: tuple[tuple[int, ...], ...]
     """By operation: those that have to end before it begins."""
-    meetings: tuple[Meeting, ...]
-    """Each operation once, each meeting after all that its operations wait for."""
+    units: tuple[Unit, ...]
+    """Each operation once, each unit after all that its operations wait for."""
 
 
-def schedule(operations: Sequence[Operation]) -> Schedule:
+def schedule(operations: Sequence[StepOperation]) -> Schedule:
     """Finds the dependencies of a step.
 
     Raises:
@@ -65,10 +67,12 @@ def schedule(operations: Sequence[Operation]) -> Schedule:
 class _Builder:
     """Collects dependencies."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[StepOperation]) -> None:
         self._operations = operations
         self._after: list[set[int]] = [set() for _ in operations]
         self._groups: list[tuple[int, ...]] = []
+        self._overlaps = any(each.kind == _SEPARATE for each in operations)
+        """Whether gradients are exchanged while others are still computed."""
         self._last_stage = max(each.stage for each in operations)
         self._chunks = (1 + max((each.chunk for each in operations), default=0)) * (self._last_stage + 1)
         self._by_kind: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -88,10 +92,11 @@ class _Builder:
                 for side in ("send", "recv"):
                     paired[direction, side, stage] = self._transfers(direction, side, stage)
             self._begin_backward(computations, stage)
-            self._end(computations, stage)
+            self._exchange(stage)
+            self._update(computations, stage)
         self._pair(paired)
-        self._meet_at_end()
-        return Schedule(tuple(tuple(sorted(each)) for each in self._after), self._meetings())
+        self._join_stages()
+        return Schedule(tuple(tuple(sorted(each)) for each in self._after), self._units())
 
     def _of(self, kind: str, stage: int) -> list[int]:
         return self._by_kind.get((kind, stage), [])
@@ -129,20 +134,19 @@ class _Builder:
                 f"stage {stage} has {len(real)} of {direction}-{side} for {len(computations)} of {direction}-compute"
             )
         # The first stage receives nothing for its first part of the model, and may record nothing.
-        own = computations[lacking:] if side == "recv" else computations
-        partnered = []
-        for transfer, computation in zip(real, own, strict=False):
+        skipped = lacking if side == "recv" else 0
+        towards = _DIRECTIONS[direction] * (1 if side == "send" else -1)
+        partnered = {}
+        for number, transfer in enumerate(real, skipped):
+            computation = computations[number]
             if side == "send":
                 self._after[transfer].add(computation)
             else:
                 self._after[computation].add(transfer)
-                if (number := computations.index(computation)) > 0:
-                    self._after[transfer].add(computations[number - 1])
-            towards = _DIRECTIONS[direction] * (1 if side == "send" else -1)
-            if 0 <= rows[computation].model_chunk + towards < self._chunks:
-                partnered.append(transfer)
-        self._groups += [(each,) for each in transfers if each not in partnered]
-        return partnered
+                self._after[transfer].update(computations[number - 1 : number] if number else ())
+            partnered[transfer] = 0 <= rows[computation].model_chunk + towards < self._chunks
+        self._groups += [(each,) for each in transfers if not partnered.get(each)]
+        return [each for each in real if partnered[each]]
 
     def _pair(self, paired: dict[tuple[str, str, int], list[int]]) -> None:
         """Each transfer that is sent is received by the next stage, or by the first one again."""
@@ -166,36 +170,40 @@ class _Builder:
                 for each in self._of(kind, stage)[:1]:
                     self._after[each].add(computations[first - 2])
 
-    def _end(self, computations: Sequence[int], stage: int) -> None:
-        """The exchange of parameters and gradients, and the optimizer."""
+    def _exchange(self, stage: int) -> None:
+        """Parameters come before the first computation with them. Gradients leave after the last, where they may."""
         rows = self._operations
         gathers, scatters = self._of(_GATHER, stage), self._of(_SCATTER, stage)
         self._chain(self._begun([*gathers, *scatters]))
         self._groups += [(each,) for kind in EXCHANGES for each in self._of(kind, stage)]
         for gather in {rows[each].chunk: each for each in gathers}.values():
-            own = [each for each in self._of("forward-compute", stage) if rows[each].chunk == rows[gather].chunk]
-            if own:
+            if own := self._with("forward-compute", stage, rows[gather].chunk):
                 self._after[min(own, key=lambda each: rows[each].start_s)].add(gather)
-        overlaps = any(each.kind == _SEPARATE for each in rows)
-        if overlaps:
+        if self._overlaps:
             for scatter in {rows[each].chunk: each for each in reversed(scatters)}.values():
-                own = [each for each in self._of("backward-compute", stage) if rows[each].chunk == rows[scatter].chunk]
-                if own:
+                if own := self._with("backward-compute", stage, rows[scatter].chunk):
                     self._after[scatter].add(max(own, key=lambda each: rows[each].end_s))
-        last = max(computations, key=lambda each: rows[each].end_s)
-        collected = self._of("gc", stage)
+
+    def _with(self, kind: str, stage: int, chunk: int) -> list[int]:
+        """Those of a kind that are about a part of the model."""
+        return [each for each in self._of(kind, stage) if self._operations[each].chunk == chunk]
+
+    def _update(self, computations: Sequence[int], stage: int) -> None:
+        """What follows the last computation, one after the other, down to the optimizer."""
+        last = max(computations, key=lambda each: self._operations[each].end_s)
+        collected, scatters = self._of("gc", stage), self._of(_SCATTER, stage)
         for each in collected:
             self._after[each].add(last)
-        before = {*(collected or [last]), *(scatters[-1:] if overlaps else [])}
+        before = {*(collected or [last]), *(scatters[-1:] if self._overlaps else [])}
         embedding = self._of(_EMBEDDING, stage) if stage in {0, self._last_stage} else []
-        between = self._of(_SEPARATE, stage) if overlaps else scatters
+        between = self._of(_SEPARATE, stage) if self._overlaps else scatters
         for each in [
             *self._of(_LAYERNORM, stage), *embedding, *between, *self._of(_CLIP, stage), *self._of("optimizer", stage),
         ]:  # fmt: skip
             self._after[each] |= before
             before = {each}
 
-    def _meet_at_end(self) -> None:
+    def _join_stages(self) -> None:
         """The ends of the pipeline share an embedding; all stages clip gradients together."""
         ends = sorted({0, self._last_stage})
         for number in range(max(len(self._of(_EMBEDDING, stage)) for stage in ends)):
@@ -206,35 +214,24 @@ class _Builder:
         for number in range(max(len(self._of(_CLIP, stage)) for stage in stages)):
             self._groups.append(tuple(each for stage in stages for each in self._of(_CLIP, stage)[number : number + 1]))
 
-    def _meetings(self) -> tuple[Meeting, ...]:
+    def _units(self) -> tuple[Unit, ...]:
         """In an order in which each comes after what it waits for."""
         grouped = {each for group in self._groups for each in group}
-        alone = [(each,) for each in range(len(self._operations)) if each not in grouped]
-        groups = [*self._groups, *alone]
+        groups = [*self._groups, *((each,) for each in range(len(self._operations)) if each not in grouped)]
         of_operation = {each: number for number, group in enumerate(groups) for each in group}
-        before = [
-            {of_operation[other] for each in group for other in self._after[each]} - {number}
+        before = {
+            number: {of_operation[other] for each in group for other in self._after[each]} - {number}
             for number, group in enumerate(groups)
-        ]
-        after = defaultdict(list)
-        for number, others in enumerate(before):
-            for other in others:
-                after[other].append(number)
-        open_ = [len(others) for others in before]
-        due = deque(number for number, count in enumerate(open_) if not count)
-        order = []
-        while due:
-            order.append(due.popleft())
-            for number in after[order[-1]]:
-                open_[number] -= 1
-                if not open_[number]:
-                    due.append(number)
-        if len(order) < len(groups):
-            raise TraceError("its operations wait for each other in a circle")
+        }
+        try:
+            order = [*graphlib.TopologicalSorter(before).static_order()]
+        except graphlib.CycleError:
+            raise TraceError("its operations wait for each other in a circle") from None
+        of_replicas = {*EXCHANGES, _CLIP}
         return tuple(
-            Meeting(
+            Unit(
                 groups[number],
-                self._operations[groups[number][0]].kind in {*EXCHANGES, _CLIP},
+                self._operations[groups[number][0]].kind in of_replicas,
                 number < len(self._groups),
             )
             for number in order

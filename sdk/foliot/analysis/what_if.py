@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot.analysis.operator_trace import Operation, Trace
+    from foliot.analysis.operator_trace import StepOperation, Trace
 
 _SLOWEST_SHARE = 0.03
 """Of all workers, how many count as "the few slowest" in M_w (section 4.2)."""
@@ -44,6 +44,8 @@ class Slowdown(NamedTuple):
     """What a job loses."""
 
     steps: int
+    skipped: int
+    """Steps that are not whole, and left out."""
     slowdown: float
     """S: the mean step over that of a job of which all operations of a kind take the same time."""
     of_last_stage: float | None
@@ -92,6 +94,7 @@ class _Analysis:
         slowest = workers[: math.ceil(len(workers) * _SLOWEST_SHARE)]
         return Slowdown(
             steps=len(self._trace.steps),
+            skipped=self._trace.skipped,
             slowdown=self._taken_s / self._usual_s,
             of_last_stage=self._share(self._of(stage=int(self._stages.max()))),
             of_slowest=self._share(np.any([self._of(*each) for each in slowest], axis=0)),
@@ -131,34 +134,34 @@ class _Analysis:
     def _step_s(self, taken: NDArray[np.float64]) -> float:
         """The mean step, if operations take so long once all that they wait for is there."""
         end = np.empty_like(taken)
-        for meeting in self._schedule.meetings:
+        for unit in self._schedule.units:
             begun = 0.0
-            for each in meeting.operations:
+            for each in unit.operations:
                 for before in self._schedule.after[each]:
                     begun = np.maximum(begun, end[before])
-            if meeting.of_replicas:
+            if unit.of_replicas:
                 begun = np.max(np.broadcast_to(begun, taken.shape[1:]), axis=0, keepdims=True)
-            for each in meeting.operations:
+            for each in unit.operations:
                 end[each] = begun + taken[each]
         return float(end.max(axis=(0, 1)).mean())
 
 
 def _taken(trace: Trace, found: Schedule) -> NDArray[np.float64]:
-    """What each operation takes: of a transfer or exchange, from when the last of those that meet has begun it."""
+    """What each operation takes: of a transfer or exchange, from when the last of its ends has begun it."""
     taken = trace.duration_s.copy()
-    for meeting in found.meetings:
-        if not meeting.communicates:
+    for unit in found.units:
+        if not unit.communicates:
             continue
-        rows = list(meeting.operations)
+        rows = list(unit.operations)
         begun = trace.start_s[rows].max(axis=0)
-        if meeting.of_replicas:
+        if unit.of_replicas:
             begun = begun.max(axis=0, keepdims=True)
         taken[rows] = trace.start_s[rows] + trace.duration_s[rows] - begun
     taken[taken <= -_CLOCK_ERROR_S] = 0.0
     return taken
 
 
-def _usual(operations: Sequence[Operation], taken: NDArray[np.float64]) -> NDArray[np.float64]:
+def _usual(operations: Sequence[StepOperation], taken: NDArray[np.float64]) -> NDArray[np.float64]:
     """What operations take if all of a kind take the same: the mean of what computes, the median of what communicates.
 
     The mean keeps the work the same. The median leaves out what a flapping link or a full one did.

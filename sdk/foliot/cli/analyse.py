@@ -107,6 +107,8 @@ def _of_trace(found: Slowdown) -> dict[str, Any]:
 
 def _lines_of_trace(found: Slowdown) -> Iterator[str]:
     yield f"{found.steps} steps, {found.slowdown:.3f} times as long as if all operations of a kind took the same"
+    if found.skipped:
+        yield f"  {found.skipped} more are not whole, and left out"
     if found.of_last_stage is not None and found.of_slowest is not None:
         yield f"  of the loss, {found.of_slowest:.1%} goes with the slowest 3 % of workers"
         yield f"  and {found.of_last_stage:.1%} with the last stage"
