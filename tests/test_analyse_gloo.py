@@ -47,13 +47,14 @@ RANK = textwrap.dedent(
     tensor = torch.ones(1000)
     for step in range(8):
         dist.all_reduce(tensor, group=pairs[rank // 2])
+        is_faulty = rank == 2 and step == 5
+        if is_faulty and fault == "stop":
+            (folder / f"at_{rank}").touch()
+            time.sleep(1_000)
+        began = dist.barrier(async_op=True) if is_faulty else dist.all_reduce(tensor, async_op=True)
         if step == 5:
             (folder / f"at_{rank}").touch()
-            if rank == 2 and fault == "stop":
-                time.sleep(1_000)
-            if rank == 2 and fault == "other":
-                dist.barrier()
-        dist.all_reduce(tensor)
+        began.wait()
     time.sleep(1_000)
     """
 )
@@ -72,7 +73,6 @@ def hung(folder, fault):
     ]
     try:
         until(lambda: all((folder / f"at_{rank}").exists() for rank in range(WORLD)), patience(120))
-        time.sleep(patience(1.0))  # the rest takes milliseconds, and the stopped rank says no more
         (folder / "dump").touch()
         for rank in ranks:
             _, errors = rank.communicate(timeout=patience(60))

@@ -105,6 +105,7 @@ class _Code:
 
 
 DEEP = b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."
+RANKS = str([*range(999)])
 HOSTILE = {
     "code": pickle.dumps({"entries": [_Code()]}),
     "deep lists": DEEP,
@@ -119,6 +120,15 @@ HOSTILE = {
     ),
     "ranks that are none": pickle.dumps({"entries": [], "pg_config": {"0": {"name": "0", "desc": "", "ranks": "all"}}}),
     "a length without end": b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x",
+    "a name without end": pickle.dumps({"entries": [{"profiling_name": "nccl:" + "a" * 5_000}]}),
+    "a group's name that is a number without end": pickle.dumps(
+        {"entries": [], "pg_status": {1: {}}, "pg_config": {"9" * 5_000: {"name": "", "desc": "", "ranks": "[]"}}}
+    ),
+    "a group's name that is no text": b'{"entries":[{"profiling_name":"a","process_group":["\\u001b[2J",""]}]}',
+    "one text of ranks for many groups": pickle.dumps(
+        {"entries": [], "pg_config": {str(number): {"ranks": RANKS} for number in range(99)}}
+    ),
+    "one entry many times": pickle.dumps({"entries": [{"profiling_name": "a"}] * 9_999}),
     "nothing": b"",
     "a text": b"Fault ranks: [9, 14]\n",
 }
@@ -154,6 +164,18 @@ def test_a_file_that_is_too_long_is_refused(tmp_path, monkeypatch):
     (tmp_path / "trace_0").write_bytes(b"x" * (1 << 20) + b"x")
 
     assert read(tmp_path.iterdir()).broken == (("trace_0", "it is longer than 1 MiB"),)
+
+
+def test_names_are_told_as_a_terminal_shows_them(tmp_path):
+    """A file's, and a group's description: escapes and half characters are written as their codes."""
+    (tmp_path / os.fsdecode(b"bad\xff_1")).write_bytes(b"x")
+    config = {"0": {"name": "0", "desc": "\x1b[2J\nrank 5", "ranks": "[0, 1]"}}
+    (tmp_path / "trace_0").write_bytes(pickle.dumps({"entries": [], "pg_config": config}))
+
+    found = read(tmp_path.iterdir())
+
+    assert [name for name, _ in found.broken] == ["bad\\udcff_1"]
+    assert found.records[0].groups["0"].description == "\\x1b[2J\\nrank 5"
 
 
 def test_a_second_dump_of_a_rank_is_told(tmp_path):

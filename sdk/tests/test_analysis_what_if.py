@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -137,6 +138,9 @@ def changed(column, value, row=3):
         ([], "it has no rows"),
         (changed("start_ts", float("nan")), "start_ts is not a number everywhere"),
         (changed("stage", 0.5), "stage is not a whole number everywhere"),
+        (changed("duration", -1e-9), "duration is not between 0 and 1,000,000,000 s"),
+        (changed("duration", 1e308), "duration is not between 0 and 1,000,000,000 s"),
+        (changed("optype", None), "optype is not a text everywhere"),
         (changed("dp_rank", -1.0), "dp_rank is not between 0 and 1000000"),
         (changed("seq_id", 1e18), "seq_id is not a whole number everywhere"),
         (changed("dp_rank", 999_999.0), "no step has each operation of each replica once"),
@@ -149,6 +153,31 @@ def test_a_trace_that_cannot_be_judged_has_a_reason(tmp_path, rows, why):
     """In a sentence."""
     with pytest.raises(TraceError, match=f"^{why}"):
         analyse(read(written(tmp_path, rows)))
+
+
+def test_dates_are_no_seconds(tmp_path):
+    """They would be read as nanoseconds, or whatever the file counts in."""
+    rows, _ = Pipeline(steps=1).rows()
+    dated = [(*each[:5], dt.datetime.fromtimestamp(each[5], dt.UTC), *each[6:]) for each in rows]
+
+    with pytest.raises(TraceError, match=r"^start_ts is a date, and no number of seconds$"):
+        read(written(tmp_path, dated))
+
+
+def test_steps_that_take_no_time_have_a_reason(tmp_path):
+    """Nothing is a share of them."""
+    rows, _ = Pipeline(steps=1).rows()
+
+    with pytest.raises(TraceError, match=r"^its steps take no time$"):
+        analyse(read(written(tmp_path, [(*each[:6], 0.0, *each[7:]) for each in rows])))
+
+
+def test_rows_that_share_nothing_make_no_grid(tmp_path):
+    """Each its own operation, replica and step: a grid of them would have 27 million places."""
+    rows = [(n, 0, n, n, "forward-compute", 0.0, 1.0, n, 0, n, 0) for n in range(300)]
+
+    with pytest.raises(TraceError, match=r"^its ranks do not do the same operations in each step$"):
+        read(written(tmp_path, rows))
 
 
 def test_an_operation_that_is_no_steps_is_named(tmp_path):
