@@ -1,4 +1,4 @@
-"""Foliot's clocks beside tuned chrony and ptp4l: on the same wires, at the same time, at the same number of packets.
+"""Foliot's clocks beside tuned chrony and ptp4l: on the same wires, at the same time.
 
 All hosts are network namespaces of this machine and have its one clock. So the truth is known: any offset that a tool
 finds is its error. Foliot runs as it is: a probe on each host, sync, a NATS server. It also has runs of its own with
