@@ -43,6 +43,24 @@ def injection(where, fault_id="f1", kind="link-down", at_s=10, healed_s=40):
 
 
 @pytest.mark.parametrize(
+    ("where", "kind", "nodes", "held"),
+    [
+        ("node3/rank", "hang", ("node3",), True),
+        ("node3/rank", "straggler", ("node2",), False),
+        ("node3.rail0", "hang", ("node0", "node3"), True),
+        ("node3.rail0", "hang", ("node0",), False),
+        ("node3", "hang", ("node3",), True),
+        ("bus", "hang", ("node0",), True),
+        ("sync", "hang", ("node0",), False),
+    ],
+)
+def test_what_is_said_of_ranks_belongs_to_their_nodes(where, kind, nodes, held):
+    """To a fault of the rank, of its host or of a NIC there; and to a bus that is away."""
+    said = event(kind, "train/rank3", related={"nodes": nodes})
+    assert scope("hang", where, FABRIC).has_event(said) is held
+
+
+@pytest.mark.parametrize(
     ("where", "kind", "who", "held"),
     [
         ("node3.rail0", "flap", "node3.rail0", True),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from foliot_lab.faults.actions import prepare
 from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.scenario.spec import FabricSpec, FaultSpec
 from foliot_lab.workload.train.ranks import Place, Ranks, last_words
 
 CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
@@ -70,6 +72,48 @@ async def test_ranks_run_on_their_hosts_and_are_killed_and_halted_with_them(wire
     finally:
         await ranks.stop()
     assert len(ranks.ended) == 1
+
+
+@pytest.mark.net
+async def test_faults_of_a_rank_reach_it_alone(wires, tmp_path, monkeypatch, until):
+    """It is halted for a share of the time, stopped, and does otherwise; then all of that is over."""
+    (tmp_path / "some_rank.py").write_text(RANK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    ranks = Ranks(tmp_path / "train", LabTime.starting_now())
+    world = World(NoServices(), None, None, None)
+    world.job = ranks
+    place = Place("node1", wires.namespaces["node1"], ())
+
+    def action(kind, **more):
+        fault = FaultSpec(at_s=0.0, kind=kind, where="node1/rank", **more)
+        return prepare(fault, FabricSpec(hosts=4, rails=1), None, world)
+
+    throttled = action("throttle", share=0.5)
+    throttled.inject()  # there is no such rank yet
+    throttled.heal()
+    try:
+        await ranks.start("some_rank", [place], "10.0.0.1", lambda _: [])
+        pid = ranks.pid("node1")
+        await until(lambda: state(pid) == "S")
+        throttled.inject()
+        seen = set()
+        await until(lambda: seen.add(state(pid)) or {"S", "T"} <= seen)
+        throttled.heal()
+        await until(lambda: state(pid) == "S")
+        stopped = action("stop")
+        stopped.inject()
+        await until(lambda: state(pid) == "T")
+        stopped.heal()
+        await until(lambda: state(pid) == "S")
+        late = action("data-slow", ms=40.0)
+        late.inject()
+        assert ranks.lever("node1").read_text() == "data-slow 40"
+        late.heal()
+        assert not ranks.lever("node1").exists()
+        action("kill").inject()
+        await until(lambda: ranks.ended)
+    finally:
+        await ranks.stop()
 
 
 @pytest.mark.net

@@ -159,6 +159,13 @@ def test_impossible_fabrics_are_refused(fabric, line, reason):
         ({"kind": "mtu", "bytes": 1500}, 6, "1,500 is no less than the link's own 1,500"),
         ({"kind": "drop", "bytes": 1000}, 6, "drop has no bytes"),
         ({"kind": "reload", "where": "rail0.leaf0-spine0"}, 4, "reload cannot be done to a fabric link"),
+        ({"kind": "hang"}, 4, "hang cannot be done to a NIC (node1.rail0), only to a rank of a training job"),
+        ({"kind": "hang", "where": "node1/rank"}, 4, "no training job has a rank on node1"),
+        ({"kind": "throttle", "where": "node1/rank"}, 3, "throttle needs share"),
+        ({"kind": "data-slow", "where": "node1/rank"}, 3, "data-slow needs ms"),
+        ({"kind": "data-slow", "where": "node1/rank", "ms": 0}, 6, "ms = 0: expected `float` > 0.0"),
+        ({"kind": "mismatch", "where": "node1/rank"}, 5, "mismatch has no for_s: the job does not survive it"),
+        ({"kind": "kill", "where": "node1/rank"}, 5, "the kill of a rank has no for_s"),
     ],
 )
 def test_impossible_faults_are_refused(keys, line, reason):
@@ -186,6 +193,19 @@ def test_a_training_job_has_settings_of_its_own():
     assert load_scenario(EXAMPLES / "train.toml").workload.kind == "train"
 
 
+def test_ranks_of_training_jobs_are_places_for_faults():
+    """Of the workload's job, which is on all hosts, and of one among others, on its own."""
+    hang = fault(kind="hang", where="node1/rank")
+    assert parse_scenario('[workload]\nkind = "train"\n' + hang).faults[0].kind == "hang"
+    job = '[[job]]\nname = "a"\nkind = "train"\nuse = "foliot"\nhosts = ["node1", "node2"]\n'
+    made = parse_scenario(job + hang)
+    assert made.jobs[0].train().use == "foliot"
+    assert "no training job has a rank on node3" in problems(job + fault(kind="hang", where="node3/rank"))[0][1]
+    assert [each.where for each in load_scenario(EXAMPLES / "ranks.toml").faults] == [
+        "node2/rank", "node3/rank", "node1/rank",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
@@ -199,7 +219,7 @@ def test_a_training_job_has_settings_of_its_own():
         (
             "[train]\nranks = 8\n",
             2,
-            "unknown key ranks in train; expected one of gradient_mb, batch, steps, seed, timeout_s",
+            "unknown key ranks in train; expected one of gradient_mb, batch, steps, seed, timeout_s, use",
         ),
         ("train = 5\n", 1, "train is a table, not 5"),
     ],
@@ -285,6 +305,7 @@ def test_the_message_names_file_line_and_reason(tmp_path):
         ("rail1.leaf1-spine2", "fabric link", ""),
         ("node3", "host", "node3"),
         ("node3/probe", "process", "node3"),
+        ("node3/rank", "rank", "node3"),
         ("sync", "service", ""),
         ("bus", "bus", ""),
     ],

@@ -7,6 +7,13 @@ are plain here. They are escaped only in a subject.
 from foliot_schemas.claim import Claim
 from foliot_schemas.clock import ClockState, ClockStatus
 from foliot_schemas.codec import WireError, decode, encode
+from foliot_schemas.collective import (
+    CollectiveBatch,
+    CollectiveGroup,
+    CollectiveRow,
+    ProgressRow,
+    RankState,
+)
 from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
 from foliot_schemas.event import Event
 from foliot_schemas.event_kinds import EventKind
@@ -36,6 +43,9 @@ __all__ = [
     "Claim",
     "ClockState",
     "ClockStatus",
+    "CollectiveBatch",
+    "CollectiveGroup",
+    "CollectiveRow",
     "Command",
     "Confirmation",
     "DelayBatch",
@@ -67,6 +77,8 @@ __all__ = [
     "Placement",
     "PortChange",
     "PortState",
+    "ProgressRow",
+    "RankState",
     "Rejected",
     "Reroute",
     "Restore",

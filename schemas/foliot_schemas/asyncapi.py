@@ -14,6 +14,7 @@ import msgspec
 
 from foliot_schemas import docstrings, event_kinds, orders, subjects
 from foliot_schemas.codec import decode
+from foliot_schemas.collective import CollectiveBatch, CollectiveRow, ProgressRow
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
@@ -69,6 +70,7 @@ _COLUMNS: Mapping[type[msgspec.Struct], tuple[str, np.dtype[Any]]] = {
     DelayBatch: ("DelayRow", DelayRow),
     FlowBatch: ("FlowRow", FlowRow),
     HopBatch: ("HopRow", HopRow),
+    CollectiveBatch: ("CollectiveRow", CollectiveRow),
     FitBatch: ("FitRow", FitRow),
 }
 _LATER = {"DelayRow": DELAY_LATER, "FlowRow": FLOW_LATER}
@@ -250,6 +252,8 @@ def _message(message: type[msgspec.Struct], golden: bytes, *, kept: bool) -> dic
     columns = {"x-columns": _columns(message, *_COLUMNS[message])} if message in _COLUMNS else {}
     if message is DelayBatch:
         columns["x-histogram"] = _columns(message, "DelayCount", DelayCount)
+    if message is CollectiveBatch:
+        columns["x-progress"] = _columns(message, "ProgressRow", ProgressRow)
     return {
         "name": _tag(message),
         "title": message.__name__,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foliot_schemas import event_kinds, notice, orders, subjects
+from foliot_schemas.collective import CollectiveRow, ProgressRow
 from foliot_schemas.fit import FitRow
 from foliot_schemas.flow import FLOW_LATER, FlowRow
 from foliot_schemas.hops import HopRow
@@ -32,6 +33,8 @@ _COLUMNS = {
     "fits.v1": FitRow,
     "flow.v1": FlowRow,
     "hops.v1": HopRow,
+    "collective.v1": CollectiveRow,
+    "collective.v1 progress": ProgressRow,
 }
 _LEFT_OUT = {
     "title",

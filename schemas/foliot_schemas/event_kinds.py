@@ -14,9 +14,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Concerned: TypeAlias = Literal["nic", "path", "process", "clock", "anything"]
-"""The type of the thing in `who`: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``. A
-refusal may concern any of these."""
+Concerned: TypeAlias = Literal["nic", "path", "process", "clock", "rank", "anything"]
+"""The type of the thing in `who`: ``node3.rail0``, ``node0.rail0>node3.rail0#2``, ``node3/probe``, ``node3``, and a
+job or its rank, ``pretrain-7`` or ``pretrain-7/rank3``. A refusal may concern any of these."""
 Publisher: TypeAlias = Literal["detector", "remediator"]
 
 _LONGEST_NAME = 64
@@ -195,6 +195,20 @@ def _mismatch_words(event: Verdict) -> str:
     return f" ({measured} {in_band_us:,.0f} µs, by probes of the path {out_of_band_us:,.0f} µs at least)"
 
 
+def _hang_words(event: Verdict) -> str:
+    known = event.evidence
+    if "collective" not in known:
+        return ""
+    where = f"{known['collective']} {event.number('number'):.0f} of the group {known.get('group', '?')}"
+    return f" ({where}, for {event.number('waited_s'):.1f} s)"
+
+
+def _straggler_words(event: Verdict) -> str:
+    if "share" not in event.evidence or event.state == "in-step":
+        return ""
+    return f" ({event.number('share'):.0%} of the time)"
+
+
 def _refusal_words(event: Verdict) -> str:
     reason = event.evidence.get("reason")
     return f": {event.policy}" + ("" if reason is None else f" ({reason})")
@@ -279,6 +293,33 @@ MISMATCH = EventKind(
     ),
 )  # fmt: skip
 
-BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD, MISMATCH)
+HANG = EventKind(
+    name="hang", concerns="rank", words=_hang_words,
+    summary="a rank of a training job, such as pretrain-7/rank3, that holds up all others, or a job of which no rank "
+    "does. `related` has the job and the rank's node",
+    states=(
+        EventState("absent", "{who} has not begun what others wait in"),
+        EventState("behind", "{who} waits in a collective with which others are through"),
+        EventState("mismatch", "{who} began another collective than the others"),
+        EventState("stopped", "the process of {who} is stopped, and others wait for it"),
+        EventState("dead", "{who} is gone, and others wait for it"),
+        EventState("stuck", "the ranks of {who} wait in a collective that all of them have begun"),
+        EventState("moving", "the job goes on that waited for {who}", is_relief=True),
+        EventState("over", "the job is over that waited for {who}", is_relief=True),
+    ),
+)  # fmt: skip
+STRAGGLER = EventKind(
+    name="straggler", concerns="rank", words=_straggler_words,
+    summary="a rank of a training job, such as pretrain-7/rank3, for which the others wait in each step. The state is "
+    "the cause. `related` has the job and the rank's node",
+    states=(
+        EventState("compute", "{who} computes longer than the others, which wait for it"),
+        EventState("data", "{who} waits longer for its data than the others, which wait for it"),
+        EventState("in-step", "nobody waits for {who} any more", is_relief=True),
+        EventState("over", "the job of {who} is over", is_relief=True),
+    ),
+)  # fmt: skip
+
+BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD, MISMATCH, HANG, STRAGGLER)
 for _kind in BUILT_IN:
     register(_kind)

@@ -12,6 +12,7 @@ import msgspec
 from foliot_schemas.claim import Claim
 from foliot_schemas.clock import ClockState
 from foliot_schemas.codec import WireError
+from foliot_schemas.collective import CollectiveBatch
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch
@@ -112,6 +113,11 @@ HOPS = Channel(
     readers=("probe", "detector", "remediator", "gateway", "anyone"),
     summary="The routers of a node's paths: at once when they are found or change, all of them every half minute",
 )  # fmt: skip
+COLLECTIVE = Channel(
+    name="observation.collective", tokens=("job", "node"), message=CollectiveBatch, publishers=("agent",),
+    readers=("detector", "anyone"),
+    summary="How far the ranks of a job on a node are, and which collectives they began and ended when",
+)  # fmt: skip
 CLOCK = Channel(
     name="clock", tokens=("clock",), message=ClockState, publishers=("sync",), readers=("anyone",),
     summary="How to read the reference time off a clock, and how far to trust it",
@@ -146,7 +152,7 @@ REJECTED = Channel(
     summary="A message that a service could not read, or that its stream does not store",
 )  # fmt: skip
 
-CHANNELS = (STAMPS, DELAY, PORT, FLOW, HOPS, FITS, CLOCK, EVENT, COMMAND, OUTCOME, MOVE, MOVED, REJECTED)
+CHANNELS = (STAMPS, DELAY, PORT, FLOW, HOPS, COLLECTIVE, FITS, CLOCK, EVENT, COMMAND, OUTCOME, MOVE, MOVED, REJECTED)
 
 
 class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,9 @@ import numpy as np
 from foliot_schemas import (
     Claim,
     ClockState,
+    CollectiveBatch,
+    CollectiveGroup,
+    CollectiveRow,
     Command,
     Confirmation,
     DelayBatch,
@@ -31,6 +34,8 @@ from foliot_schemas import (
     Outcome,
     Placement,
     PortState,
+    ProgressRow,
+    RankState,
     Rejected,
     StampBatch,
     StampRow,
@@ -87,6 +92,25 @@ SAMPLES = (
     HopBatch.of(
         np.array([(0, 1, 0x0A640000), (0, 3, 0x0A640007)], dtype=HopRow),
         node="node0", at_ns=_T, paths=("node0.rail0>node3.rail0#2", "node0.rail0>node3.rail0#3"),
+    ),
+    CollectiveBatch.of(
+        np.array(
+            [
+                (0, 0, 0, 0, 41, 97, -1, _T, _T + 5_000_000, 1_024, 1_024, 4_096),
+                (1, 0, 0, 0, 42, 98, -1, _T + 100, 0, 1_024, 1_024, 4_096),
+                (1, 1, 1, 0, 7, 99, 1, _T + 200, 0, 16, 0, 64),
+            ],
+            dtype=CollectiveRow,
+        ),
+        np.array([(0, 0, 41, 41), (1, 0, 42, 41), (1, 1, 7, 7)], dtype=ProgressRow),
+        job="pretrain-7", node="node3", at_ns=_T + 1_000_000, bound_ns=400, size=8,
+        ranks=(
+            RankState(rank=6, process="stopped", since_ns=_T - 9_000, heard_ns=_T),
+            RankState(rank=7, process="running", since_ns=_T - 8_000, heard_ns=_T + 900, data_ns=77, dropped=3),
+        ),
+        groups=("0", "2"),
+        members=(CollectiveGroup(name="2", description="dp", members=((1, 2, 4),)),),
+        operations=("all_reduce", "send"), types=("float32",),
     ),
     PortState(
         node="node3", nic="node3.rail0", at_ns=_T, carrier=False, admin_up=True, carrier_down_count=2,

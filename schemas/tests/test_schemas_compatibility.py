@@ -168,12 +168,12 @@ def _open_enum(it):
 
 
 def _add_kind(it):
-    it["event_kinds"]["hang"] = {"concerns": "process", "publisher": "detector", "states": {}}
+    it["event_kinds"]["lemon"] = {"concerns": "process", "publisher": "detector", "states": {}}
     it["event_kinds"]["path"]["states"]["late"] = {"is_relief": False}
 
 
 def _add_channel(it):
-    it["channels"]["observation.collective"] = {"tokens": ["job"], "message": "collective.v1", "stream": ""}
+    it["channels"]["observation.power"] = {"tokens": ["node"], "message": "power.v1", "stream": ""}
 
 
 def _give_default(it):

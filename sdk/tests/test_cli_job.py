@@ -85,7 +85,7 @@ def test_it_lasts_for_a_time_or_for_a_command(words, capsys):
 
 def test_the_command_runs_also_where_no_bus_answers(kept_port, capsys):
     """Nothing of Foliot's keeps a job from running; its status is the command's."""
-    code = "import sys; sys.exit(7)"
+    code = "import os, sys; sys.exit(7 if os.environ['FOLIOT_JOB'] == 'a' else 1)"
     bus = f"nats://127.0.0.1:{kept_port}"
     assert cli.main(["job", "--nodes", "node0", "--bus", bus, "a", "--", sys.executable, "-c", code]) == 7
     assert cli.main(["job", "--nodes", "node0", "--bus", bus, "a", "--", "no-such-command"]) == 127
@@ -113,7 +113,7 @@ async def test_a_job_is_registered_while_its_command_runs(fleet, bus_settings, t
     stop = tmp_path / "stop"
     code = f"import pathlib, time\nwhile not pathlib.Path({str(stop)!r}).exists(): time.sleep(0.02)"
     registration = Registration(bus_settings, Wish("a", ("node0",), priority=5))
-    running = asyncio.ensure_future(job._beside(registration, [sys.executable, "-c", code]))
+    running = asyncio.ensure_future(job._beside(registration, [sys.executable, "-c", code], "a"))
     await until(lambda: told)
     name, said = told[0]
     assert (name, said.nics, said.priority) == ("a", ("node0.rail0", "node0.rail1"), 5)
@@ -177,7 +177,9 @@ async def test_a_signal_that_ends_the_wrapper_ends_the_command(fleet, bus_settin
 
     await fleet.watch(JOBS, hear)
     registration = Registration(bus_settings, Wish("a", ("node0",)))
-    running = asyncio.ensure_future(job._beside(registration, [sys.executable, "-c", "import time; time.sleep(3600)"]))
+    running = asyncio.ensure_future(
+        job._beside(registration, [sys.executable, "-c", "import time; time.sleep(3600)"], "a")
+    )
     await until(lambda: told)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 128 + signal.SIGTERM

@@ -6,7 +6,9 @@ ms.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -47,6 +49,8 @@ def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) ->
     target = parse_where(fault.where, spec)
     if target.kind in {"nic", "fabric link"}:
         return _link_action(fault, fabric, fabric.plan.links[fault.where])
+    if target.kind == "rank":
+        return _rank_action(fault, target.node, world)
     world_action = _world_action(fault, target.node, world)
     if world_action is None:
         raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
@@ -68,6 +72,24 @@ def _world_action(fault: FaultSpec, node: str, world: World) -> Action | None:
         "clock-step": Action(step, _nothing if lasting else back),
         "bus-cut": Action(world.cut_bus, world.mend_bus),
     }.get(fault.kind)
+
+
+def _rank_action(fault: FaultSpec, node: str, world: World) -> Action:
+    match fault.kind:
+        case "kill":
+            return Action(partial(world.signal_rank, node, signal.SIGKILL), _nothing)
+        case "stop":
+            return Action(
+                partial(world.signal_rank, node, signal.SIGSTOP), partial(world.signal_rank, node, signal.SIGCONT)
+            )
+        case "throttle":
+            throttle = Throttle(lambda: world.rank_pid(node), fault.share or 0.5)
+            return Action(throttle.start, throttle.stop)
+        case "data-slow":
+            words = f"data-slow {fault.ms or 0.0:g}"
+        case _:
+            words = fault.kind
+    return Action(partial(world.pull, node, words), partial(world.pull, node, ""))
 
 
 def _link_action(fault: FaultSpec, fabric: Fabric, link: Link) -> Action:
@@ -212,3 +234,50 @@ while True:
         for process in self._processes:
             process.wait()
         self._processes.clear()
+
+
+class Throttle:
+    """Halts a process for a share of each 20 ms.
+
+    Parameters:
+        pid: asked when it begins; 0: there is no such process.
+    """
+
+    _PROGRAM = """
+import os, signal, sys, time
+pid, share, period_s = int(sys.argv[1]), float(sys.argv[2]), 0.02
+try:
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(share * period_s)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep((1 - share) * period_s)
+except ProcessLookupError:
+    pass
+"""
+
+    def __init__(self, pid: Callable[[], int], share: float) -> None:
+        self._pid = pid
+        self._share = share
+        self._halted = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begins."""
+        if not (pid := self._pid()):
+            return
+        self._halted = pid
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", self._PROGRAM, str(pid), str(self._share)],
+            preexec_fn=child_setup(),  # noqa: PLW1509 - as above
+        )
+
+    def stop(self) -> None:
+        """Ends, and lets the process go on."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._halted, signal.SIGCONT)

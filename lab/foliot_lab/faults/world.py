@@ -32,6 +32,12 @@ class Job(Protocol):
     def signal(self, node: str, number: signal.Signals) -> None:
         """Sends a signal to a node's rank; nothing, if it has none that runs."""
 
+    def pid(self, node: str) -> int:
+        """The process of a node's rank; 0: it has none that runs."""
+
+    def lever(self, node: str) -> Path:
+        """The file in which a node's rank looks before each step, see `train.levers`."""
+
 
 class World:
     """The lab's processes, clocks and bus. A place is a host (``node3``), a process (``node3/probe``) or a service.
@@ -84,6 +90,24 @@ class World:
         """Sends SIGCONT."""
         self._signal(where, signal.SIGCONT)
         self._signal_rank(where, signal.SIGCONT)
+
+    def signal_rank(self, node: str, number: signal.Signals) -> None:
+        """Sends a signal to a node's rank of the job."""
+        self._signal_rank(node, number)
+
+    def rank_pid(self, node: str) -> int:
+        """The process of a node's rank; 0: it has none that runs."""
+        return 0 if self.job is None else self.job.pid(node)
+
+    def pull(self, node: str, words: str) -> None:
+        """Has a node's rank do something else from its next step on; without words, what it always does."""
+        if self.job is None:
+            return
+        lever = self.job.lever(node)
+        if words:
+            lever.write_text(words)
+        else:
+            lever.unlink(missing_ok=True)
 
     def terminate(self, where: str) -> None:
         """Sends SIGTERM; the supervisor starts the processes again."""

@@ -7,9 +7,12 @@ where                  its own things
 ``rail0.leaf1-spine2`` all paths of that rail between a host of that leaf and a host of another
 ``node3``              everything of that node: its NICs and their paths, its clock, its processes
 ``node3/probe``        the same: a dead probe is seen as silence, a dead agent as refusals
+``node3/rank``         the rank of a training job there
 ``sync``               itself, and what a missing service makes of the others: clocks, refusals
 ``bus``                clocks, processes and refusals of anybody: nobody hears anybody
 ====================== =====================================================================================
+
+A fault of a NIC, link or host may hold up the ranks that send by it.
 
 A clock step is done to a host. It explains events about the host's clock and refusals for it, but no event about its
 paths.
@@ -45,6 +48,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     far: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     """Clocks and processes."""
+    ranks: frozenset[str] = frozenset()
+    """The nodes whose ranks of training jobs it changes itself."""
     anywhere: frozenset[Concerned] = frozenset()
     """The fault explains every event about any of these: about clocks, about processes, about anything that is
     refused."""
@@ -68,6 +73,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             except ValueError:
                 return False
             return self.has_path(path.source, path.destination)
+        if concerns == "rank":
+            nodes = self.ranks | {node_of(nic) for nic in self.near}
+            return not nodes.isdisjoint(event.related.get("nodes", ()))
         if concerns == "nic":
             return who in (self.nics if known is not None and known.is_local else self.near)
         return concerns == "anything" and (who in self.near or any(node_of(nic) == who for nic in self.near))
@@ -112,10 +120,12 @@ def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
     node = where.partition("/")[0]
     if node not in fabric.hosts:
         whole_bus = where == "bus" or where.startswith("nats") or "|" in where
-        anywhere: set[Concerned] = {"clock", "process", "anything"} if whole_bus else {"clock", "anything"}
+        anywhere: set[Concerned] = {"clock", "process", "rank", "anything"} if whole_bus else {"clock", "anything"}
         return Scope(names=frozenset({where}), anywhere=frozenset(anywhere))
     if kind == "clock-step":  # done to the host
         return Scope(names=frozenset({node}), anywhere=frozenset({"anything"}))
+    if where == f"{node}/rank":
+        return Scope(ranks=frozenset({node}))
     own = frozenset(nic for nic in everyone if node_of(nic) == node)
     names = frozenset({node, f"{node}/probe", f"{node}/agent"})
     return Scope(nics=own, near=own, far=everyone - own, names=names)

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from foliot_lab.report.report import FaultReport
     from foliot_lab.workload.train.record import Death, TrainReport
 
-_FATAL = frozenset({"kill"})
-"""Kinds of fault that end a rank by themselves, done to its host. Nothing starts a job again, so it ends with the
-rank."""
+_FATAL = frozenset({"kill", "mismatch"})
+"""Kinds of fault that end a rank by themselves, done to it or to its host. Nothing starts a job again, so it ends with
+the rank."""
+_HOLD_UP = frozenset({"stop", "hang", "mismatch"})
+"""Kinds that hold up the job while they last, done to a rank."""
 
 
 def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
@@ -25,6 +27,8 @@ def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
         yield ends_the_job(fault), dead(seen.deaths)
     elif seen.longest is None:
         yield True, "the job was not at any step"
+    elif seen.stuck and fault.where.endswith("/rank") and fault.kind in _HOLD_UP:
+        yield True, f"no rank died, and step {seen.longest.step} waited for it for {seen.longest.ms * 1e-3:.0f} s"
     elif seen.stuck:
         step = seen.longest
         yield False, f"no rank died, but step {step.step} of {step.node} was not over after {step.ms * 1e-3:.0f} s"
@@ -35,7 +39,8 @@ def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
 
 def ends_the_job(fault: FaultReport) -> bool:
     """Whether no job of this kind survives a fault."""
-    return fault.kind in _FATAL and fault.where in {death.node for death in (fault.train.deaths if fault.train else ())}
+    node = fault.where.removesuffix("/rank")
+    return fault.kind in _FATAL and node in {death.node for death in (fault.train.deaths if fault.train else ())}
 
 
 def dead(deaths: list[Death]) -> str:

@@ -50,6 +50,10 @@ _ACTIONS = {
     "clock-step": ("stepping the clock of {where} by {offset_ns:,} ns", "stepping the clock of {where} back"),
     "restart": ("restarting {where}", "{where} was restarted"),
     "partition": ("{where} do not hear each other any more", "{where} hear each other again"),
+    "throttle": ("halting {where} for {share:.0%} of the time", "{where} runs freely again"),
+    "data-slow": ("{where} waits {ms:g} ms longer for the data of each step", "{where} has its data in time again"),
+    "hang": ("{where} begins no further step", "{where} goes on"),
+    "mismatch": ("{where} begins another collective than the others", ""),
     "bus-cut": ("cutting {where} off the bus", "{where} is on the bus again"),
 }
 

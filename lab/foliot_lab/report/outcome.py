@@ -15,7 +15,7 @@ from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
 from foliot_lab.report.figures_text import count_of, miss, time_of
 from foliot_lab.report.report import Held
-from foliot_lab.scenario.promises import CUTS, LETS_PASS, OF_PATHS, expected, promise_of
+from foliot_lab.scenario.promises import CUTS, LETS_PASS, OF_PATHS, class_of, expected, promise_of
 from foliot_remediator.settings import RemediatorSettings
 
 if TYPE_CHECKING:
@@ -82,17 +82,30 @@ class Outcome:
         if fault.flows:
             yield self._gap(none_broke=not broken)
 
+    @property
+    def _is_of_rank(self) -> bool:
+        return class_of(self._fault.kind, self._fault.where) == "rank"
+
+    def _is_told(self) -> bool:
+        """Whether the job tells Foliot of its collectives."""
+        scenario = self._scenario
+        return any(job.use == "foliot" for job in scenario.jobs if job.kind == "train") or (
+            scenario.workload.kind == "train" and scenario.train.use == "foliot"
+        )
+
     def _own(self, key: Key) -> float | None:
         return expected(key, self._spec, self._scenario)
 
     def _found(self, seen: Verdict | None) -> Iterator[Finding]:
-        """The finding on the detection of a fault that traffic noticed.
+        """The finding on the detection of a fault that traffic noticed, or a job that tells of itself.
 
         The slow sweep finds a fault that no traffic noticed.
         """
         fault, own_ms = self._fault, self._own("found_ms")
         most_ms = self._promise.found_ms if own_ms is None else own_ms
-        if most_ms == math.inf or (own_ms is None and (seen is None or not seen.interrupted)):
+        if most_ms == math.inf:
+            return
+        if own_ms is None and not (self._is_told() if self._is_of_rank else seen is not None and seen.interrupted):
             return
         off = fault.not_counted.found if own_ms is None else Allowance()
         lasted_ms = self._lasted_ms(fault.detected_ns)

@@ -20,6 +20,7 @@ from foliot_lab.report.job_report import JobReport, job_reports
 from foliot_lab.report.map_report import MapReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report.message_times import lab_ns
 from foliot_lab.report.mismatch_report import MismatchReport, mismatch_reports
+from foliot_lab.report.rank_report import HangReport, StragglerReport, hang_reports, straggler_reports
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -129,6 +130,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was moved for it."""
     mismatches: list[MismatchReport] = []
     """What was said of traffic that does not take the path that is probed for it."""
+    hangs: list[HangReport] = []
+    """What was said of ranks that hold up a training job."""
+    stragglers: list[StragglerReport] = []
+    """What was said of slow ranks."""
     map: MapReport | None = None
     """None before it was held against the fabric."""
     verdict: Conclusion | None = None
@@ -215,6 +220,7 @@ def build(evidence: Evidence) -> Report:
     mismatches = mismatch_reports(evidence)
     right = said.right() | said.ends_of_before() | {each.event for each in mismatches if each.right}
     found = explain(evidence.events, evidence.commands, faults, right=None if evidence.jobs is None else right)
+    causes = {event.message.id: fault for fault, events in found.events.items() for event in events}
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
     accounts = Accounts(evidence, faults, allowances)
@@ -233,6 +239,8 @@ def build(evidence: Evidence) -> Report:
         contention=said.reports(),
         moves=said.moves(),
         mismatches=mismatches,
+        hangs=hang_reports(evidence, causes),
+        stragglers=straggler_reports(evidence, causes),
     )
 
 

@@ -36,6 +36,10 @@ _STARTS = {
     "bus-cut": "{} was cut",
     "restart": "{} was restarted",
     "partition": "{} did not hear each other",
+    "throttle": "{} was halted for a share of the time",
+    "data-slow": "{} had its data late",
+    "hang": "{} began no further step",
+    "mismatch": "{} began another collective than the others",
 }
 
 

@@ -12,7 +12,7 @@ from foliot_lab.scenario.topology import CENTRAL, server_names
 if TYPE_CHECKING:
     from foliot_lab.scenario.spec import FabricSpec
 
-TargetKind = Literal["nic", "fabric link", "host", "process", "service", "bus server", "bus", "pair"]
+TargetKind = Literal["nic", "fabric link", "host", "process", "rank", "service", "bus server", "bus", "pair"]
 
 NODE_PROCESSES = ("probe", "agent")
 
@@ -21,6 +21,7 @@ _FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
     ("fabric link", re.compile(r"rail(?P<rail>\d+)\.leaf(?P<leaf>\d+)-spine(?P<spine>\d+)")),
     ("host", re.compile(r"node(?P<node>\d+)")),
     ("process", re.compile(rf"node(?P<node>\d+)/(?:{'|'.join(NODE_PROCESSES)})")),
+    ("rank", re.compile(r"node(?P<node>\d+)/rank")),
     ("service", re.compile("|".join(CENTRAL))),
     ("bus server", re.compile(r"nats\d*")),
     ("bus", re.compile("bus")),
@@ -61,7 +62,7 @@ def parse_where(where: str, fabric: FabricSpec) -> Target:
         return Target(kind=kind, name=where, node=f"node{groups['node']}" if "node" in groups else "")
     raise ValueError(
         f"{where!r} names nothing; expected a NIC (node3.rail0), a fabric link (rail0.leaf1-spine2), a host (node3),"
-        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a service ({', '.join(CENTRAL)}),"
+        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a rank of a training job (node3/rank), a service ({', '.join(CENTRAL)}),"
         " a bus server (nats), bus, or two of them (node3|bus)"
     )
 

@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from foliot_lab.scenario.spec import FaultSpec, Scenario
 
-FaultClass = Literal["carrier", "silent", "mtu", "other"]
+FaultClass = Literal["carrier", "silent", "mtu", "rank", "other"]
 Key = Literal["found_ms", "moved_ms", "gap_ms", "back_s"]
 
 
@@ -57,6 +57,12 @@ PROMISES: dict[FaultClass, Promise] = {
         source="docs/performance.md, quiet: found after 1.3 s in the median of 108, 5.3 s behind a hog."
         " Gap: TCP's sixth time, after 12.6 s, and the queues.",
     ),
+    "rank": Promise(
+        found_ms=10_000.0,
+        gap_ms=math.inf,
+        source="Three seconds and three steps of a second, half of which a hog takes, and the words' way. A rank that is"
+        " slower must cost a tenth of the time to be named, so nothing is promised there.",
+    ),
     "other": Promise(
         gap_ms=1_500.0,
         source="Nothing stops traffic, so nothing has to move; TCP may lose the same packet three times in a full"
@@ -74,6 +80,10 @@ CUTS = frozenset(_CLASSES)
 """Kinds that stop traffic for good, so that it must move."""
 LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
 """Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts."""
+OF_RANKS = frozenset({"hang", "mismatch", "throttle", "data-slow"})
+"""Kinds that are done to a rank of a training job alone."""
+_HOLDS_UP = frozenset({"hang", "mismatch", "stop"})
+"""Kinds after which the other ranks wait without end."""
 OF_PATHS = CUTS | LETS_PASS
 """Kinds for which traffic may be moved."""
 
@@ -83,6 +93,8 @@ def class_of(kind: str, where: str) -> FaultClass:
 
     The lost carrier of a fabric link is a switch's, and hosts notice it like any silence.
     """
+    if where.endswith("/rank"):
+        return "rank"
     found = _CLASSES.get(kind, "other")
     return "silent" if found == "carrier" and where.startswith("rail") else found
 
@@ -90,6 +102,8 @@ def class_of(kind: str, where: str) -> FaultClass:
 def promise_of(kind: str, where: str) -> Promise:
     """The default promise on a fault."""
     row = PROMISES[class_of(kind, where)]
+    if row is PROMISES["rank"] and kind not in _HOLDS_UP:
+        return msgspec.structs.replace(row, found_ms=math.inf)
     return msgspec.structs.replace(row, gap_ms=math.inf) if kind in LETS_PASS else row
 
 
@@ -103,6 +117,6 @@ def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
     if own is not None:
         return float(own)
     of_run = getattr(scenario.expect, key)
-    if of_run is None or (key != "gap_ms" and fault.kind not in CUTS):
+    if class_of(fault.kind, fault.where) == "rank" or of_run is None or (key != "gap_ms" and fault.kind not in CUTS):
         return None
     return float(of_run)

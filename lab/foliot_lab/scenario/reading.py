@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from foliot_lab.scenario.job_traffic import hosts_of
 from foliot_lab.scenario.job_validation import job_problems
 from foliot_lab.scenario.spec import (
     RECOVERY_S,
@@ -95,7 +96,7 @@ class _Reader:
         faults = self._faults(tables)
         jobs = self._array(tables, JobSpec, "job")
         if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults and jobs too.
-            self._judge(fabric, faults)
+            self._judge(fabric, faults, _trained(tables, jobs, fabric))
             for position, field, reason in job_problems(jobs, fabric):
                 self._refuse(("job", position, field), reason)
         run = self._table(tables, RunSpec, "run") or RunSpec()
@@ -124,8 +125,8 @@ class _Reader:
             duration_s=run.duration_s if run.duration_s is not None else max(ends, default=0.0) + RECOVERY_S,
         )
 
-    def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None]) -> None:
-        for position, field, reason in problems_of(faults, fabric):
+    def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None], trained: set[str]) -> None:
+        for position, field, reason in problems_of(faults, fabric, trained):
             self._refuse(("fault", position, *field.split(".")), reason)
         if fabric.leaves > fabric.hosts:
             self._refuse(("fabric", "leaves"), f"{fabric.leaves} leaves for {fabric.hosts} hosts: some would be empty")
@@ -229,6 +230,14 @@ class _Reader:
 
     def _refuse(self, place: Place, reason: str) -> None:
         self.problems.append(Problem(line_of(self._lines, place), reason))
+
+
+def _trained(tables: dict[str, Any], jobs: list[JobSpec | None], fabric: FabricSpec) -> set[str]:
+    """The hosts on which a training job has a rank."""
+    workload = tables.get("workload")
+    if isinstance(workload, dict) and workload.get("kind") == "train":
+        return {f"node{host}" for host in range(fabric.hosts)}
+    return {host for job in jobs if job is not None and job.kind == "train" for host in hosts_of(job, fabric)}
 
 
 def _struct(kind: Any) -> type[msgspec.Struct] | None:

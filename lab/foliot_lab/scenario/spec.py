@@ -19,7 +19,9 @@ FaultKind = Literal[
     "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop",
     "restart",
     "clock-step", "bus-cut", "partition", "reload", "mtu",
+    "throttle", "data-slow", "hang", "mismatch",
 ]  # fmt: skip
+TrainUse = Literal["plain", "foliot"]
 Setting = bool | int | float | str | list[bool | int | float | str]
 
 CARRIER_S = 1.0
@@ -97,6 +99,8 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Seed of weights and data."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = GLOO_TIMEOUT_S
     """Timeout of every operation of Gloo's."""
+    use: TrainUse = "plain"
+    """Whether the job tells Foliot of its collectives (`foliot.torch`), or knows nothing of Foliot."""
 
 
 _Rate = Annotated[float, msgspec.Meta(ge=0.01, le=10_000)]
@@ -125,11 +129,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The ways of its flows over fabric links: as the fabric's hash has it, free of collisions, or all on one link."""
     over: Over = "service"
     gradient_mb: Annotated[float, msgspec.Meta(ge=1, le=1000)] | None = None
-    """This key and the next four are of a training job, as in `TrainSpec`."""
+    """This key and the next five are of a training job, as in `TrainSpec`."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     steps: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    use: TrainUse | None = None
 
     def train(self) -> TrainSpec:
         """The training job that it is, with the defaults of what it leaves out."""
@@ -174,7 +179,10 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     down_s: _Seconds | None = None
     up_s: _Seconds | None = None
     share: _Share | None = None
-    """Loss: share of the packets. Cpu: share of each processor that the hog takes."""
+    """Loss: share of the packets. Cpu: share of each processor that the hog takes. Throttle: share of the time for which
+    the rank is halted."""
+    ms: Annotated[float, msgspec.Meta(gt=0, le=60_000)] | None = None
+    """Data-slow: for how much longer the rank waits for the data of each step."""
     mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
     """Rate: the part of link_mbps that is left, in both directions."""
     bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None

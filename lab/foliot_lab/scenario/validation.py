@@ -10,13 +10,14 @@ from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.topology import MTU_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from foliot_lab.scenario.fault_target import TargetKind
     from foliot_lab.scenario.spec import FabricSpec, FaultKind, FaultSpec
 
 _LINKS: frozenset[TargetKind] = frozenset({"nic", "fabric link"})
 _RUNNING: frozenset[TargetKind] = frozenset({"host", "process", "service", "bus server"})
+_RANK: frozenset[TargetKind] = frozenset({"rank"})
 
 TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "link-down": _LINKS,
@@ -28,14 +29,18 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "loss-one-way": _LINKS,
     "rate": _LINKS,
     "cpu": frozenset({"host"}),
-    "kill": _RUNNING,
-    "stop": _RUNNING,
+    "kill": _RUNNING | _RANK,
+    "stop": _RUNNING | _RANK,
     "restart": _RUNNING,
     "clock-step": frozenset({"host"}),
     "bus-cut": frozenset({"bus"}),
     "partition": frozenset({"pair"}),
     "reload": frozenset({"nic"}),
     "mtu": _LINKS,
+    "throttle": _RANK,
+    "data-slow": _RANK,
+    "hang": _RANK,
+    "mismatch": _RANK,
 }
 """The targets that each kind of fault can have."""
 
@@ -44,6 +49,7 @@ _WORDS: dict[TargetKind, str] = {
     "fabric link": "a fabric link",
     "host": "a host",
     "process": "a process of a host",
+    "rank": "a rank of a training job",
     "service": "a service",
     "bus server": "a bus server",
     "bus": "the bus",
@@ -58,15 +64,18 @@ PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
     "clock-step": ("offset_ns",),
     "cpu": ("share",),
     "mtu": ("bytes",),
+    "throttle": ("share",),
+    "data-slow": ("ms",),
 }
 """The keys that a kind needs besides at_s, kind and where, and that no other kind may have."""
 
-_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes")
+_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes", "ms")
 
 _TOUCHES: dict[FaultKind, str] = {
     "link-down": "carrier", "admin-down": "carrier", "flap": "carrier", "reload": "carrier",
     "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter", "mtu": "filter",
-    "kill": "process", "stop": "process", "restart": "process",
+    "kill": "process", "stop": "process", "restart": "process", "throttle": "process",
+    "hang": "program", "mismatch": "program", "data-slow": "program",
 }  # fmt: skip
 """The part of its target that a fault changes. Two faults at a time on one part would undo each other. By default,
 each kind has its own part."""
@@ -75,8 +84,14 @@ Trouble = tuple[int, str, str]
 """Position of the fault in the file, the key to blame (with a dot for a key of a table in it), the reason."""
 
 
-def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
-    """Every error in these faults for this fabric; None stands for a fault that could not be read."""
+def problems_of(
+    faults: Sequence[FaultSpec | None], fabric: FabricSpec, trained: Collection[str] = ()
+) -> Iterator[Trouble]:
+    """Every error in these faults for this fabric; None stands for a fault that could not be read.
+
+    Parameters:
+        trained: the hosts on which a training job has a rank.
+    """
     seen: dict[str, int] = {}
     judged: list[tuple[FaultSpec, Target]] = []
     for position, fault in enumerate(faults):
@@ -100,6 +115,8 @@ def problems_of(faults: Sequence[FaultSpec | None], fabric: FabricSpec) -> Itera
                 f"{fault.kind} cannot be done to {_WORDS[target.kind]} ({fault.where}), only to {fitting}",
             )
             continue
+        if target.kind == "rank":
+            yield from ((position, field, reason) for field, reason in _rank_problems(fault, target, trained))
         for other, other_target in judged:
             if _collide(fault, target, other, other_target):
                 like = _touched(fault) == _touched(other)
@@ -130,6 +147,15 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
         yield "bytes", f"{fault.bytes:,} is no less than the link's own {MTU_BYTES:,}"
     if fault.kind == "rate" and fault.mbps is not None and fault.mbps >= fabric.link_mbps:
         yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
+
+
+def _rank_problems(fault: FaultSpec, target: Target, trained: Collection[str]) -> Iterator[tuple[str, str]]:
+    if target.node not in trained:
+        yield "where", f"no training job has a rank on {target.node}"
+    if fault.kind == "kill" and fault.for_s is not None:
+        yield "for_s", "the kill of a rank has no for_s: nothing starts it again"
+    if fault.kind == "mismatch" and fault.for_s is not None:
+        yield "for_s", "mismatch has no for_s: the job does not survive it"
 
 
 def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:

@@ -62,6 +62,10 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """The page that a node's probe writes, for processes that read its time."""
         return self.folder / f"{node}.clock"
 
+    def rank_socket(self, node: str) -> Path:
+        """The socket on which a node's agent hears ranks of training jobs."""
+        return self.folder / f"{node}.ranks"
+
     def loop_steps(self, process: str) -> Path:
         """The file with the steps of a service's loop, see `foliot.runtime.loop_steps`."""
         return self.folder / f"{process.replace('/', '-')}.steps"
@@ -79,7 +83,11 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
             "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", str(self.folder.with_name("pycache"))),
         }
         if node:
-            own |= {"FOLIOT_CLOCK_SKEW": str(self.skew(node)), "FOLIOT_CLOCK__PAGE": str(self.clock_page(node))}
+            own |= {
+                "FOLIOT_CLOCK_SKEW": str(self.skew(node)),
+                "FOLIOT_CLOCK__PAGE": str(self.clock_page(node)),
+                "FOLIOT_AGENT__RANK_SOCKET": str(self.rank_socket(node)),
+            }
         return own
 
 

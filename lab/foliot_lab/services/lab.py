@@ -149,6 +149,10 @@ class Lab:
         """
         return self._settings[self.plan.hosts.index(host)]
 
+    def rank_socket(self, host: str) -> pathlib.Path:
+        """The socket on which a host's agent hears ranks of training jobs."""
+        return self._desk.rank_socket(host)
+
     def pids(self) -> dict[str, int]:
         """The processes of services and bus by name, and the lab's own; 0: it does not run now."""
         return {"lab": os.getpid()} | {name: self.supervisor.pid(name) for name in self.supervisor.names()}

@@ -92,6 +92,7 @@ class Job:
         rails: tuple[str, ...] | None = None,
     ) -> None:
         self.folder = lab.folder / name
+        self.name = name
         self._lab = lab
         self._hosts = lab.plan.hosts if hosts is None else hosts
         self._rails = rails
@@ -179,6 +180,8 @@ class Job:
             "--record", str(self.file(host)), "--gradient-bytes", str(round(spec.gradient_mb * 1e6)),
             "--batch", str(spec.batch),
             "--steps", str(spec.steps or 0), "--seed", str(spec.seed), "--timeout-s", str(spec.timeout_s),
+            "--lever", str(self._ranks.lever(host)),
+            *(("--job", self.name, "--rank-socket", str(self._lab.rank_socket(host))) if spec.use == "foliot" else ()),
         ]  # fmt: skip
 
 
@@ -242,7 +245,7 @@ async def _several(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
         for job in lab.scenario.jobs:
             if job.kind == "train":
                 hosts, rails = hosts_of(job, lab.scenario.fabric), rails_of(job, lab.scenario.fabric)
-                training, home = Job(lab, job.train(), over=job.over, hosts=hosts, rails=rails), _ways(lab)
+                training, home = Job(lab, job.train(), job.name, job.over, hosts=hosts, rails=rails), _ways(lab)
                 stack.push_async_callback(training.end)
                 await training.begin()
                 await _settle(lab, home)

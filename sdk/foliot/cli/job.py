@@ -58,7 +58,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         usage="foliot job (--nodes N,N [--rails R,R] | --addresses A,A) [options] NAME (--for AGE | -- COMMAND ...)",
         description="Tells Foliot that traffic between these NICs is a job's, so that events and `foliot why` name it. "
         "The job is registered while its command runs, or for a while, and for a minute after this process dies. "
-        "The command runs whether or not the job can be registered; the exit status is its own.",
+        "The command runs whether or not the job can be registered, with the name in $FOLIOT_JOB; the exit status is "
+        "its own.",
         epilog="Examples: foliot job --nodes node0,node1 pretrain-7 -- torchrun train.py · "
         "foliot job --nodes node0,node1 --rails rail0 --priority 5 --for 2h pretrain-7",
     )
@@ -98,7 +99,7 @@ def _job(arguments: argparse.Namespace) -> int:
         settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
         registration = Registration(settings, wish)
         if arguments.command:
-            return asyncio.run(_beside(registration, arguments.command))
+            return asyncio.run(_beside(registration, arguments.command, arguments.name))
         asyncio.run(_for(registration, arguments.for_s))
     except (SettingsError, JobError) as error:
         _say(str(error))
@@ -119,10 +120,13 @@ async def _for(registration: Registration, for_s: float) -> None:
     await registration.end()
 
 
-async def _beside(registration: Registration, command: list[str]) -> int:
-    """Runs the command, and keeps the job registered meanwhile. Returns the command's exit status."""
+async def _beside(registration: Registration, command: list[str], name: str) -> int:
+    """Runs the command, and keeps the job registered meanwhile. Returns the command's exit status.
+
+    The command finds the job's name in its environment, as `foliot.torch` does.
+    """
     try:
-        process = await asyncio.create_subprocess_exec(*command)
+        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "FOLIOT_JOB": name})
     except FileNotFoundError:
         _say(f"there is no command {command[0]}")
         return _NOT_FOUND

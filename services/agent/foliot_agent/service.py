@@ -35,9 +35,10 @@ from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
+from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.names import escape
-from foliot_schemas.subjects import CLOCK, CLOCKS, COMMAND, INVENTORY, OUTCOME, PATHS
+from foliot_schemas.subjects import CLOCK, CLOCKS, COLLECTIVE, COMMAND, INVENTORY, OUTCOME, PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
     from foliot.settings import NodeSettings
-    from foliot_schemas import ClockState, Command, Node, Outcome
+    from foliot_schemas import ClockState, CollectiveBatch, Command, Node, Outcome
 
 log = structlog.get_logger()
 
@@ -85,6 +86,7 @@ class Agent:
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
+        self._ranks = RankSocket(settings.rank_socket, node.name, clock, self._publish_collectives)
         self._monitor = LinkMonitor(self._on_link, self._kernel.take_address)
 
     @property
@@ -109,7 +111,9 @@ class Agent:
         await self._kernel.remember(self.losses)
         self._spawn(self._kernel.keep_routes(self.losses))
         self._spawn(self._kernel.keep(self.peers, self.move_queue, self._following.arm_again))
-        self._spawn(self._tell_rejected())
+        for source in (self._exchange, self._ranks):
+            self._spawn(self._tell_rejected(source))
+        self._spawn(self._ranks.tell())
         log.info(
             "agent_adopted",
             node=self.layout.node.name,
@@ -168,6 +172,9 @@ class Agent:
         for nic in self.layout.node.nics:
             for address in (nic.address, nic.service_address):
                 self._exchange.open(address)
+        if self._settings.rank_socket:
+            self._ranks.open()
+            self._stack.callback(self._ranks.close)
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():
             self._on_link(change)
@@ -241,14 +248,14 @@ class Agent:
     def _on_message(self, message: Any, reply: Any) -> None:
         self.failover.on_message(message, reply)
 
-    async def _tell_rejected(self) -> None:
+    async def _tell_rejected(self, source: PeerSockets | RankSocket) -> None:
         """Reports rejected datagrams, once a second at most: a sender of what nobody can read may send a lot of it."""
         told = 0
         while True:
             await asyncio.sleep(_TELL_REJECTED_S)
-            if (count := self._exchange.rejected - told) > 0:
+            if (count := source.rejected - told) > 0:
                 told += count
-                sender, data, reason = self._exchange.last_rejected
+                sender, data, reason = source.last_rejected
                 await self._bus.reject(sender, data, f"{count} datagrams, the last: {reason}")
 
     async def _on_clock(self, state: ClockState, _subject: str) -> None:
@@ -262,6 +269,9 @@ class Agent:
 
     def _publish(self, outcome: Outcome) -> None:
         self._bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
+
+    def _publish_collectives(self, batch: CollectiveBatch) -> None:
+        self._spawn(self._bus.publish(COLLECTIVE, batch, batch.job, batch.node))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from foliot.places import RANK_SOCKET
 from foliot.settings import SettingsError
 
 Armed = Literal["off", "bus-away", "always"]
@@ -29,6 +30,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     memory: str = "/run/foliot"
     """Folder in which the agent remembers over a restart what it needs while the bus is away. The folder should not
     outlive the boot. Empty: it does not remember."""
+    rank_socket: str = RANK_SOCKET
+    """Path of the Unix socket on which processes of training jobs (`foliot.torch`) say how far they are. Any process of
+    the host may write to it. Empty: nobody is heard."""
     tcp_usec_ts: bool = False
     """Whether TCP between service addresses stamps its packets in microseconds, so that probes can read their delay
     (`probe.in_band`). It changes what connections say that begin from then on. The kernel takes it from Linux 6.7 on."""

@@ -19,13 +19,13 @@ from foliot.settings import load
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import Job, Node, NodePaths, event_kinds
-from foliot_schemas.subjects import CLOCK, DELAY, EVENT, FLOW, HOPS, INVENTORY, JOBS, PATHS, PORT
+from foliot_schemas.subjects import CLOCK, COLLECTIVE, DELAY, EVENT, FLOW, HOPS, INVENTORY, JOBS, PATHS, PORT
 
 if TYPE_CHECKING:
     from foliot.bus.client import Bus
     from foliot.node.shard import Shard
     from foliot_detector.core.protocol import Observation
-    from foliot_schemas import ClockState, DelayBatch, Event, FlowBatch, HopBatch, PortState
+    from foliot_schemas import ClockState, CollectiveBatch, DelayBatch, Event, FlowBatch, HopBatch, PortState
 
 log = structlog.get_logger()
 
@@ -60,6 +60,8 @@ class DetectorService:
         await self._bus.watch(JOBS, self._on_job)
         for channel in (PORT, DELAY, FLOW, HOPS):
             await self._bus.subscribe(channel, self._on_observation, about=nodes)
+        # A job's ranks run anywhere, and one shard judges all of them.
+        await self._bus.subscribe(COLLECTIVE, self._on_collectives)
         keep_what_is_loaded()
         log.info("detector_started", **msgspec.structs.asdict(self._shard))
         counted: dict[str, int] = {}
@@ -97,11 +99,15 @@ class DetectorService:
 
     async def _on_observation(
         self,
-        observation: PortState | DelayBatch | FlowBatch | HopBatch,
+        observation: PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch,
         subject: str,  # noqa: ARG002 - as above
     ) -> None:
         self._clock.learn(observation.at_ns)
         self._observe(observation)
+
+    async def _on_collectives(self, batch: CollectiveBatch, subject: str) -> None:
+        if self._shard.owns(batch.job):
+            await self._on_observation(batch, subject)
 
     def _observe(self, observation: Observation) -> None:
         started_ns = self._clock.now_ns()

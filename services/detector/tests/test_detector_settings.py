@@ -7,9 +7,11 @@ import pytest
 from foliot.settings import SettingsError, read
 from foliot_detector.core.detectors.contention.settings import ContentionSettings
 from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
+from foliot_detector.core.detectors.job_hang.settings import JobHangSettings
 from foliot_detector.core.detectors.path_mismatch.settings import PathMismatchSettings
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceSettings
 from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
+from foliot_detector.core.detectors.rank_straggler.settings import RankStragglerSettings
 from foliot_detector.core.registry import SETTINGS
 from foliot_detector.core.state.inventory import InventorySettings
 from foliot_detector.flap_rules import PRESETS, Rule
@@ -31,13 +33,15 @@ def test_the_table_is_composed_of_what_lies_beside_the_detectors():
     keys = [key for kind in SETTINGS for key in kind.__struct_fields__]
 
     assert len(keys) == len({*keys})
-    assert load(report_ms=50.0, calm_s=5.0, flap_rule="azure", contention_share=0.7).parts() == {
+    assert load(report_ms=50.0, calm_s=5.0, flap_rule="azure", contention_share=0.7, straggler_share=0.2).parts() == {
         InventorySettings: InventorySettings(report_ms=50.0),
         PathSilenceSettings: PathSilenceSettings(calm_s=5.0),
         PortFlapSettings: PortFlapSettings(flap_rule="azure"),
         DelayThresholdSettings: DelayThresholdSettings(),
         PathMismatchSettings: PathMismatchSettings(),
         ContentionSettings: ContentionSettings(contention_share=0.7),
+        JobHangSettings: JobHangSettings(),
+        RankStragglerSettings: RankStragglerSettings(straggler_share=0.2),
     }
 
 

@@ -1,4 +1,6 @@
-r"""The training job: data-parallel, by PyTorch's own DistributedDataParallel over Gloo. It knows nothing of Foliot.
+r"""The training job: data-parallel, by PyTorch's own DistributedDataParallel over Gloo.
+
+It knows nothing of Foliot, unless it is given a name. Then it tells Foliot of its collectives by that.
 
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.99.1.1 MASTER_PORT=29500 \
         python -m foliot_lab.workload.train.job --address 10.200.0.1 --record FILE
@@ -15,14 +17,19 @@ import itertools
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from foliot_lab.workload.train.group import join, work
+from foliot_lab.workload.train.levers import Lever
 from foliot_lab.workload.train.model import LENGTH, Model
 from foliot_lab.workload.train.toy_language import VOCABULARY, Speaker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _RATE = 1e-3
 
@@ -36,11 +43,15 @@ def train(arguments: argparse.Namespace) -> None:
     model = DistributedDataParallel(local, bucket_cap_mb=local.table_bytes / (1 << 20), gradient_as_bucket_view=True)
     model._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - see `_comm_ns`
     optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, fused=True)
-    speaker = Speaker(f"{arguments.seed}/{dist.get_rank()}")
+    lever = Lever(arguments.lever)
+    batches = _batches(Speaker(f"{arguments.seed}/{dist.get_rank()}"), arguments.batch, lever)
+    if arguments.job:
+        batches = _foliot().data(batches)
     with arguments.record.open("w", buffering=1) as record:
         began_ns = _now_ns()
         for step in range(arguments.steps) if arguments.steps else itertools.count():
-            loss = _step(model, optimizer, speaker, arguments.batch)
+            lever.before_step()
+            loss = _step(model, optimizer, next(batches))
             ended_ns = _now_ns()
             comm_ns = _comm_ns(model)
             line = {"step": step, "began_ns": began_ns, "ended_ns": ended_ns, "comm_ns": comm_ns, "loss": loss}
@@ -48,14 +59,26 @@ def train(arguments: argparse.Namespace) -> None:
             began_ns = ended_ns
 
 
-def _step(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, speaker: Speaker, batch: int) -> float:
-    said = torch.tensor([speaker.sentence(LENGTH + 1) for _ in range(batch)])
+def _batches(speaker: Speaker, batch: int, lever: Lever) -> Iterator[torch.Tensor]:
+    """The sentences of each step."""
+    while True:
+        time.sleep(lever.data_wait_s)
+        yield torch.tensor([speaker.sentence(LENGTH + 1) for _ in range(batch)])
+
+
+def _step(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, said: torch.Tensor) -> float:
     logits = model(said[:, :-1])
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), said[:, 1:].reshape(-1))
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
     return float(loss.item())
+
+
+def _foliot() -> Any:
+    import foliot.torch  # noqa: PLC0415 - a job that knows nothing of Foliot does not load it
+
+    return foliot.torch
 
 
 def _comm_ns(model: DistributedDataParallel) -> int:
@@ -81,7 +104,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="0: until ended")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--timeout-s", type=float, default=1800.0)
+    parser.add_argument("--job", default="", help="tell Foliot of the collectives, by this name of the job")
+    parser.add_argument("--rank-socket", default="", help="of the node's agent")
+    parser.add_argument("--lever", type=Path, help="the file in which to look for faults before each step")
     arguments = parser.parse_args()
+    if arguments.job:
+        _foliot().record(arguments.job, socket=arguments.rank_socket)
     join(arguments.address, arguments.timeout_s)
     work(lambda: train(arguments))
 

@@ -103,6 +103,10 @@ class Ranks:
         process = self._processes.get(node)
         return process.pid if process is not None and process.returncode is None else 0
 
+    def lever(self, node: str) -> Path:
+        """The file in which a node's rank looks before each step, see `levers.py`."""
+        return self.folder / f"{node}.lever"
+
     def log(self, node: str) -> Path:
         """The output of a node's rank."""
         return self.folder / f"{node}.log"

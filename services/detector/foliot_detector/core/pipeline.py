@@ -11,6 +11,7 @@ from foliot_detector.core.state.event_time import EventTime
 from foliot_detector.core.state.inventory import Inventory, InventorySettings
 from foliot_schemas import (
     ClockState,
+    CollectiveBatch,
     DelayBatch,
     Event,
     FlowBatch,
@@ -38,10 +39,15 @@ _TICK_NS = 10_000_000
 """How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
 _STALE_NS = 2_000_000_000
 """A batch that is older than the node's newest by more is dropped."""
-_FROM_NODES = PortState | DelayBatch | FlowBatch | HopBatch
-_STALE: dict[type, str] = {DelayBatch: "delays_stale", FlowBatch: "flows_stale"}
+_FROM_NODES = PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch
+_STALE: dict[type, str] = {
+    DelayBatch: "delays_stale", FlowBatch: "flows_stale", CollectiveBatch: "collectives_stale",
+}  # fmt: skip
 """Batches that are dropped where they are old, and the counts of that."""
-_BROKEN: dict[type, str] = {DelayBatch: "delays_broken", FlowBatch: "flows_broken", HopBatch: "hops_broken"}
+_BROKEN: dict[type, str] = {
+    DelayBatch: "delays_broken", FlowBatch: "flows_broken", HopBatch: "hops_broken",
+    CollectiveBatch: "collectives_broken",
+}  # fmt: skip
 """Batches whose columns may not fit together, and the counts of that."""
 
 
@@ -55,7 +61,8 @@ class Pipeline:
     node beside the shard it knows only what that node exchanges with the shard, so it says nothing of it.
 
     `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken,
-    flows_stale, flows_broken, hops_broken, rows_foreign, jobs_refused. It also has how often detectors_failed.
+    flows_stale, flows_broken, hops_broken, rows_foreign, jobs_refused, collectives_stale, collectives_broken,
+    collectives_refused. It also has how often detectors_failed.
 
     If a detector of an extension raises, or says what is no event, what it would have said is lost. All others go on.
     If it fails again and again, it sees nothing for a while, and is then tried again.
@@ -104,6 +111,8 @@ class Pipeline:
         except ValueError:
             self.counts[_BROKEN[type(observation)]] += 1
             return events
+        if seen is None:
+            return events
         events += self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
         return events + self._ask_extensions(lambda detector: detector.observe(seen, now_ns))
 
@@ -115,6 +124,7 @@ class Pipeline:
     def _tick(self) -> list[Event]:
         now_ns = self._ticked_ns = self._event_time.now_ns
         self.inventory.jobs.expire(now_ns)
+        self.inventory.training.expire(now_ns)
         events = self._own([event for detector in self._detectors for event in detector.tick(now_ns)])
         return events + self._ask_extensions(lambda detector: detector.tick(now_ns))
 
@@ -144,6 +154,8 @@ class Pipeline:
         A shard publishes those of the NICs and processes of its nodes, and of the paths that end there. Each shard with
         a node that has a clock publishes the clock's event, with the same id.
 
+        Those of a job's ranks are of the shard in whose range the job's name lies, read as a node's.
+
         Of anything else, it publishes the events whose first flow or path ends at one of its nodes, as that shard sees
         the delays there. Where an event names neither, its own name, read as a node's, lies in the shard's range. No
         shard publishes an event of an unknown kind.
@@ -154,7 +166,7 @@ class Pipeline:
                 return owns(node_of(event.who))
             case "path":
                 return owns(node_of(event.who.partition(">")[2].partition("#")[0]))
-            case "process":
+            case "process" | "rank":
                 return owns(event.who.partition("/")[0])
             case "clock":
                 return any(map(owns, self.inventory.clocks.get(event.who, ())))
@@ -162,9 +174,12 @@ class Pipeline:
                 return owns(_witness(event) or event.who)
         return False
 
-    def _learn(self, observation: Observation, now_ns: int) -> Seen:
+    def _learn(self, observation: Observation, now_ns: int) -> Seen | None:
+        """Lets the inventory learn; returns what detectors see. None: nothing."""
         if isinstance(observation, DelayBatch):
             return self.inventory.learn_delays(observation, now_ns)
+        if isinstance(observation, CollectiveBatch):
+            return self.inventory.learn_collectives(observation, now_ns)
         if isinstance(observation, PortState):
             self.inventory.learn_port(observation, now_ns)
         elif isinstance(observation, FlowBatch | HopBatch):
@@ -183,13 +198,15 @@ class Pipeline:
 
     def _is_foreign(self, observation: Observation) -> str:
         """The count of an observation that the inventory knows nothing of; empty: it knows."""
+        if isinstance(observation, CollectiveBatch) and not self._shard.is_whole:
+            return ""  # the job's ranks run anywhere
         if isinstance(observation, _FROM_NODES):
             return "" if observation.node in self.inventory.nodes else "nodes_foreign"
         if isinstance(observation, ClockState):
             return "" if observation.clock in self.inventory.clocks else "clocks_foreign"
         return ""
 
-    def _is_stale(self, observation: PortState | DelayBatch | FlowBatch | HopBatch) -> str:
+    def _is_stale(self, observation: PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch) -> str:
         """The count of a batch whose node has said newer things; empty: it has not.
 
         A node whose clock was set back is believed after a while.

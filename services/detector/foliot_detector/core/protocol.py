@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from foliot_detector.core.state.path_table import Delays
-from foliot_schemas import ClockState, DelayBatch, Event, FlowBatch, HopBatch, Job, Node, NodePaths, PortState
+from foliot_detector.core.state.training_jobs import Collectives
+from foliot_schemas import (
+    ClockState,
+    CollectiveBatch,
+    DelayBatch,
+    Event,
+    FlowBatch,
+    HopBatch,
+    Job,
+    Node,
+    NodePaths,
+    PortState,
+)
 
-Observation: TypeAlias = PortState | DelayBatch | FlowBatch | HopBatch | ClockState | Node | NodePaths | Job
+Observation: TypeAlias = (
+    PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch | ClockState | Node | NodePaths | Job
+)
 
 
-Seen: TypeAlias = PortState | Delays | FlowBatch | HopBatch | ClockState | Node | NodePaths | Job
+Seen: TypeAlias = PortState | Delays | FlowBatch | HopBatch | Collectives | ClockState | Node | NodePaths | Job
 """An observation as detectors see it: a batch is unpacked once, for all of them."""
 
 

@@ -9,6 +9,8 @@ from foliot_detector.core.detectors.contention.detector import ContentionDetecto
 from foliot_detector.core.detectors.contention.settings import ContentionSettings
 from foliot_detector.core.detectors.delay_threshold.detector import DelayThresholdDetector
 from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
+from foliot_detector.core.detectors.job_hang.detector import JobHangDetector
+from foliot_detector.core.detectors.job_hang.settings import JobHangSettings
 from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
 from foliot_detector.core.detectors.path_mismatch.detector import PathMismatchDetector
 from foliot_detector.core.detectors.path_mismatch.settings import PathMismatchSettings
@@ -16,6 +18,8 @@ from foliot_detector.core.detectors.path_silence.detector import PathSilenceDete
 from foliot_detector.core.detectors.port_flap.detector import PortFlapDetector
 from foliot_detector.core.detectors.port_flap.settings import PortFlapSettings
 from foliot_detector.core.detectors.process_down import ProcessDownDetector
+from foliot_detector.core.detectors.rank_straggler.detector import RankStragglerDetector
+from foliot_detector.core.detectors.rank_straggler.settings import RankStragglerSettings
 from foliot_detector.core.state.inventory import InventorySettings
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
     "delay-threshold": lambda inventory, settings: DelayThresholdDetector(inventory, settings[DelayThresholdSettings]),
     "path-mismatch": lambda inventory, settings: PathMismatchDetector(inventory, settings[PathMismatchSettings]),
     "contention": lambda inventory, settings: ContentionDetector(inventory, settings[ContentionSettings]),
+    "job-hang": lambda inventory, settings: JobHangDetector(inventory, settings[JobHangSettings]),
+    "rank-straggler": lambda inventory, settings: RankStragglerDetector(inventory, settings[RankStragglerSettings]),
 }
 """Each makes a detector from the inventory and the settings of all parts, by their type."""
 SETTINGS: tuple[type[msgspec.Struct], ...] = (
@@ -45,6 +51,8 @@ SETTINGS: tuple[type[msgspec.Struct], ...] = (
     DelayThresholdSettings,
     PathMismatchSettings,
     ContentionSettings,
+    JobHangSettings,
+    RankStragglerSettings,
 )
 """The parts of the table `[detector]`. Several detectors read the settings of the inventory."""
 _OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}

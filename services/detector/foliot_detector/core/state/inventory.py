@@ -14,6 +14,7 @@ from foliot.jobs import Jobs
 from foliot_detector.core.state.liveness import Liveness
 from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
 from foliot_detector.core.state.recent_peak import RecentPeak
+from foliot_detector.core.state.training_jobs import Collectives, TrainingJobs
 from foliot_detector.core.state.ways import Ways
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
-    from foliot_schemas import DelayBatch, Event, HostLoad, Job, Node, PortState
+    from foliot_schemas import CollectiveBatch, DelayBatch, Event, HostLoad, Job, Node, PortState
     from foliot_schemas.names import Path
 
 ALIVE_NS = 500_000_000
@@ -112,6 +113,7 @@ class Inventory:
         self.nodes: dict[str, Node] = {}
         self.jobs = Jobs()
         """The registered jobs, on the timeline."""
+        self.training = TrainingJobs()
         self.paths = PathTable(shard)
         self.ways = Ways()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -187,6 +189,24 @@ class Inventory:
         """Takes a job, or counts that it is refused. A shard does not know all of the fleet's NICs."""
         if self.jobs.take(job, now_ns, self.nics if self._is_whole else None):
             self.counts["jobs_refused"] += 1
+
+    def learn_collectives(self, batch: CollectiveBatch, now_ns: int) -> Collectives | None:
+        """Takes what a node tells of a job's ranks.
+
+        Returns:
+            What detectors see; None: nothing, as a registered job of that name has no NIC there, or by `TrainingJobs`.
+
+        Raises:
+            ValueError: the batch contradicts itself.
+        """
+        batch.check()
+        registered = self.jobs.get(batch.job)
+        if registered is not None and all(node_of(nic) != batch.node for nic in registered.nics):
+            self.counts["collectives_refused"] += 1
+            return None
+        seen = self.training.take(batch, now_ns)
+        self.counts["collectives_refused"] += seen is None
+        return seen
 
     def learn_port(self, port: PortState, now_ns: int) -> None:
         """Takes the state of a port of the inventory."""

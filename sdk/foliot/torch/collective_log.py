@@ -1,0 +1,157 @@
+"""What a rank has begun and ended, of bounded size. Several threads write to it, one reads it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+_MOST_DONE = 8_192
+"""Of those that are done, the newest are kept until they are told: some seconds' worth of a busy rank."""
+_MOST_OPEN = 2_048
+"""Of those that are not done, the newest are kept. A program rarely runs further ahead."""
+_MOST_TOLD = 256
+"""Of those that are not done, so many of the oldest are told. At the first of them the rank stands."""
+
+
+class Group:
+    """A process group, and how many collectives of it this rank has begun.
+
+    Parameters:
+        members: ranks of the job, in the order of their ranks in the group; empty: not known.
+    """
+
+    def __init__(self, name: str, description: str = "", members: tuple[int, ...] = ()) -> None:
+        self.name = name
+        self.description = description
+        self.members = members
+        self.begun = 0
+        self.is_told = False
+        self.failed_at = 0
+        """The number of the first that ended with an error; 0: none did."""
+
+
+class Entry:
+    """One collective, or one side of a transfer; times are of CLOCK_MONOTONIC_RAW."""
+
+    __slots__ = (
+        "began_ns", "bytes", "elements_in", "elements_out", "ended_ns", "group", "number", "operation", "order",
+        "peer", "type", "work",
+    )  # fmt: skip
+
+    def __init__(self, group: Group, operation: str, peer: int) -> None:
+        self.group = group
+        self.operation = operation
+        self.peer = peer
+        """The other end of a transfer, by its rank in the group; -1: it is a collective."""
+        self.number = 0
+        self.order = 0
+        self.elements_in = self.elements_out = self.bytes = 0
+        self.type = ""
+        self.began_ns = self.ended_ns = 0
+        self.work: Any = None
+        """To be asked whether it is done, where nothing tells."""
+
+
+class Taken(NamedTuple):
+    """What is to be told now."""
+
+    groups: list[Group]
+    """All that there are."""
+    done: list[Entry]
+    """Since last time."""
+    open: list[Entry]
+    progress: list[tuple[Group, int, int]]
+    """Group, the number of the last collective that was begun, and of the last with which the rank is through."""
+
+
+class CollectiveLog:
+    """The record of one process."""
+
+    def __init__(self) -> None:
+        self.began_ns = now_ns()
+        self.dropped = 0
+        self.data_ns = 0
+        """How long the program has waited for its data."""
+        self.rank = self.size = 0
+        """In the job; a size of 0: not known yet."""
+        self.groups: list[Group] = []
+        self._orders = itertools.count(1)
+        self._open: dict[int, Entry] = {}
+        self._done: deque[Entry] = deque(maxlen=_MOST_DONE)
+
+    def group(self, name: str, description: str, members: tuple[int, ...]) -> Group:
+        """A new group. One of the same name was there before and is over: the new one has another name here."""
+        again = sum(each.name.partition("~")[0] == name for each in self.groups)
+        made = Group(f"{name}~{again}" if again else name, description, members)
+        self.groups.append(made)
+        return made
+
+    def begin(self, entry: Entry) -> None:
+        """Takes an operation that begins now."""
+        group = entry.group
+        if entry.peer < 0:
+            group.begun += 1
+        entry.number, entry.order = group.begun, next(self._orders)
+        if len(self._open) >= _MOST_OPEN:
+            self._open.pop(next(iter(self._open), 0), None)
+            self.dropped += 1
+        entry.began_ns = now_ns()
+        self._open[entry.order] = entry
+
+    def end(self, entry: Entry) -> None:
+        """Takes the end of an operation."""
+        entry.ended_ns = now_ns()
+        entry.work = None
+        if self._open.pop(entry.order, None) is None:
+            return
+        if len(self._done) == _MOST_DONE:
+            self.dropped += 1
+        self._done.append(entry)
+
+    def fail(self, entry: Entry) -> None:
+        """Takes an operation's end with an error: it is not done, and nobody stands there any more."""
+        entry.work = None
+        self._open.pop(entry.order, None)
+        if entry.peer < 0 and not entry.group.failed_at:
+            entry.group.failed_at = entry.number
+
+    def take(self) -> Taken:
+        """Takes what is to be told now."""
+        for entry in list(self._open.values()):
+            if entry.work is not None:
+                self._ask(entry)
+        waiting = list(self._open.values())
+        done = [self._done.popleft() for _ in range(len(self._done))]
+        # Only after that: what was begun meanwhile is neither.
+        first: dict[Group, int] = {}
+        for entry in waiting:
+            if entry.peer < 0:
+                first.setdefault(entry.group, entry.number)
+        progress = []
+        for group in list(self.groups):
+            through = first.get(group, group.begun + 1) - 1
+            if group.failed_at:
+                through = min(through, group.failed_at - 1)
+            progress.append((group, group.begun, through))
+        return Taken(list(self.groups), done, waiting[:_MOST_TOLD], progress)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was begun is done."""
+        return not self._open
+
+    def _ask(self, entry: Entry) -> None:
+        try:
+            is_done = entry.work.is_completed()
+        except Exception:  # noqa: BLE001 - whatever it is, the operation has failed
+            self.fail(entry)
+            return
+        if is_done:
+            self.end(entry)
+
+
+def now_ns() -> int:
+    """The time of the host that no daemon bends."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

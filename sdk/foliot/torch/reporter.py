@@ -1,0 +1,163 @@
+"""Passes a rank's records to the agent of its node. Nothing here waits for the agent."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from foliot.torch.collective_log import now_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from foliot.torch.collective_log import CollectiveLog, Entry, Group, Taken
+
+_EACH_S = 0.2
+_CONNECT_EACH_S = 2.0
+_ROWS = 200
+"""Collectives in a packet: some 20 KB."""
+_MEMBERS = 2_048
+"""Runs of a group's members in a packet. A group of more has none told."""
+_ANEW_S = 10.0
+"""How often groups are told anew."""
+_LAST_S = 0.5
+"""How long the process's end waits for callbacks that are due."""
+
+
+class Reporter:
+    """The thread that passes the records on.
+
+    Parameters:
+        job: the job's name.
+        path: of the agent's socket.
+    """
+
+    def __init__(self, log: CollectiveLog, job: str, path: str) -> None:
+        self._log = log
+        self._job = job
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._connect_at_s = 0.0
+        self._tell_groups_at_s = 0.0
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begins to report, until the process ends."""
+        threading.Thread(target=self._run, name="foliot-recorder", daemon=True).start()
+        own = os.getpid()
+        atexit.register(lambda: self._end() if os.getpid() == own else None)
+
+    def _run(self) -> None:
+        while not self._over.wait(_EACH_S):
+            with self._lock:
+                self._report()
+
+    def _end(self) -> None:
+        """Says that the process is over.
+
+        Threads of PyTorch must not be about to call back when the interpreter goes: that ends a process by SIGABRT.
+        """
+        self._over.set()
+        until_s = time.monotonic() + _LAST_S
+        while not self._log.is_idle and time.monotonic() < until_s:
+            time.sleep(0.005)
+        with self._lock:
+            self._report(is_over=True)
+
+    def _report(self, *, is_over: bool = False) -> None:
+        if not self._log.size:
+            return
+        if not self._connected():
+            self._log.take()
+            return
+        taken = self._log.take()
+        for packet in self._packets(taken, is_over=is_over):
+            if not self._sent(packet):
+                self._log.dropped += 1
+                return
+
+    def _connected(self) -> bool:
+        if self._socket is not None:
+            return True
+        if time.monotonic() < self._connect_at_s:
+            return False
+        self._connect_at_s = time.monotonic() + _CONNECT_EACH_S
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            made.connect(self._path)
+        except OSError:
+            made.close()
+            return False
+        self._socket = made
+        self._tell_groups_at_s = 0.0
+        return True
+
+    def _sent(self, packet: bytes) -> bool:
+        assert self._socket is not None
+        try:
+            self._socket.send(packet)
+        except BlockingIOError:
+            return False
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+            return False
+        return True
+
+    def _packets(self, taken: Taken, *, is_over: bool) -> Iterator[bytes]:
+        """The packets of one report."""
+        now_s = time.monotonic()
+        are_due = now_s >= self._tell_groups_at_s
+        if are_due:
+            self._tell_groups_at_s = now_s + _ANEW_S
+        told = [group for group in taken.groups if are_due or not group.is_told]
+        head: dict[str, Any] = {
+            "job": self._job, "rank": self._log.rank, "size": self._log.size, "began_ns": self._log.began_ns,
+            "sent_ns": now_ns(), "data_ns": self._log.data_ns, "dropped": self._log.dropped, "over": is_over,
+            "progress": [[group.name, begun, through] for group, begun, through in taken.progress],
+            "groups": [_group(group) for group in told],
+            "open": [_row(entry) for entry in taken.open],
+        }  # fmt: skip
+        for group in told:
+            group.is_told = True
+        for first in range(0, max(len(taken.done), 1), _ROWS):
+            rows = [_row(entry) for entry in taken.done[first : first + _ROWS]]
+            yield json.dumps({**head, "done": rows}, separators=(",", ":")).encode()
+            # The next packets have the rest of what is done.
+            head |= {"groups": [], "open": None}
+
+
+def _group(group: Group) -> list[Any]:
+    runs = _runs(group.members)
+    return [group.name, group.description, runs if len(runs) <= _MEMBERS else []]
+
+
+def _row(entry: Entry) -> list[Any]:
+    return [
+        entry.group.name, entry.operation, entry.number, entry.order, entry.peer, entry.began_ns, entry.ended_ns,
+        entry.elements_in, entry.elements_out, entry.type, entry.bytes,
+    ]  # fmt: skip
+
+
+def _runs(ranks: Sequence[int]) -> list[list[int]]:
+    """As `foliot_schemas.collective.runs`, which a job's own process does not import."""
+    found: list[list[int]] = []
+    for rank in ranks:
+        if found:
+            first, step, count = run = found[-1]
+            if count == 1 and rank > first:
+                run[1:] = [rank - first, 2]
+                continue
+            if count > 1 and rank == first + step * count:
+                run[2] += 1
+                continue
+        found.append([rank, 0, 1])
+    return found

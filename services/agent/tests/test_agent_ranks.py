@@ -1,0 +1,298 @@
+"""The socket of ranks: what is told of them, what their processes do, and who is not believed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+
+import msgspec
+import pytest
+
+from foliot_agent.core.job_ranks import JobRanks
+from foliot_agent.core.rank_report import RankReport, read
+from foliot_agent.ranks import rank_socket
+from foliot_agent.ranks.rank_socket import RankSocket
+from foliot_schemas.collective import MOST_RANKS_OF_A_NODE
+from patience import patience
+
+NOW_NS = 1_700_000_000_000_000_000
+S = 1_000_000_000
+_SPEAKER = """
+import socket, sys, time
+rank = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+rank.connect(sys.argv[1])
+rank.send(sys.argv[2].encode())
+time.sleep(1000)
+"""
+
+
+class Clock:
+    """The reference time is NOW_NS later than local time."""
+
+    name = "node0"
+
+    def local_ns(self):
+        """Local time."""
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+    def now_ns(self):
+        """Reference time."""
+        return self.local_ns() + NOW_NS
+
+    def bound_ns(self):
+        """Its bound."""
+        return 400
+
+
+def row(number, ended=True, **more):
+    """A collective of the group 0, as `foliot.torch` writes it."""
+    fields = {
+        "group": "0", "operation": "all_reduce", "number": number, "order": number, "peer": -1,
+        "began_ns": 1_000 * number, "ended_ns": 1_000 * number + 500 if ended else 0, "elements_in": 10,
+        "elements_out": 10, "type": "float32", "bytes": 40,
+    }  # fmt: skip
+    return [*(fields | more).values()]
+
+
+def packet(rank=0, **more):
+    """A report."""
+    fields = {
+        "job": "pretrain", "rank": rank, "size": 4, "began_ns": 7, "sent_ns": 9, "data_ns": 5,
+        "progress": [["0", 3, 2]], "groups": [["0", "default_pg", [[0, 1, 4]]]], "open": [row(3, ended=False)],
+        "done": [row(1), row(2)],
+    }  # fmt: skip
+    return msgspec.json.encode(fields | more)
+
+
+class Spoken:
+    """A rank that speaks to the socket from within this process."""
+
+    def __init__(self, path):
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(str(path))
+
+    def say(self, data):
+        """Sends a packet."""
+        self._socket.send(data)
+
+    def close(self):
+        """Ends it."""
+        self._socket.close()
+
+
+@pytest.fixture
+async def heard(tmp_path, monkeypatch):
+    """The socket, open, with the batches that it has told."""
+    monkeypatch.setattr(rank_socket, "_EACH_S", 0.02)
+    told = []
+    ranks = RankSocket(str(tmp_path / "ranks"), "node0", Clock(), told.append)
+    ranks.open()
+    telling = asyncio.create_task(ranks.tell())
+    ranks.told, ranks.path = told, tmp_path / "ranks"
+    yield ranks
+    telling.cancel()
+    ranks.close()
+
+
+async def until(condition):
+    """Waits for it."""
+    async with asyncio.timeout(patience(20)):
+        while not condition():  # noqa: ASYNC110 - a process
+            await asyncio.sleep(0.01)
+
+
+def state(ranks):
+    """What was told last of the first rank's process."""
+    return ranks.told[-1].ranks[0].process if ranks.told else ""
+
+
+async def test_what_a_rank_says_is_told_in_reference_time(heard):
+    """What is done is told once, what is not in every batch."""
+    rank = Spoken(heard.path)
+    rank.say(packet())
+    await until(lambda: len(heard.told) > 2)
+
+    first, *later = heard.told
+    assert (first.job, first.node, first.size, first.bound_ns) == ("pretrain", "node0", 4, 400)
+    assert first.rows()["number"].tolist() == [1, 2, 3]
+    offsets = first.rows()["began_ns"] - [1_000, 2_000, 3_000]
+    assert abs(offsets - NOW_NS).max() < S
+    assert [ended_ns > 0 for ended_ns in first.rows()["ended_ns"].tolist()] == [True, True, False]
+    assert first.progress().tolist() == [(0, 0, 3, 2)]
+    assert [(group.name, group.members) for group in first.members] == [("0", ((0, 1, 4),))]
+    assert all(batch.rows()["number"].tolist() == [3] and not batch.members for batch in later)
+    rank.close()
+
+
+async def test_ranks_of_one_job_are_told_together(heard):
+    """A node has eight of them, mostly."""
+    ranks = [Spoken(heard.path) for _ in range(3)]
+    for number, rank in enumerate(ranks):
+        rank.say(packet(number))
+    await until(lambda: heard.told and len(heard.told[-1].ranks) == 3)
+
+    assert [each.rank for each in heard.told[-1].ranks] == [0, 1, 2]
+    heard.told[-1].check()
+    for rank in ranks:
+        rank.close()
+
+
+async def test_a_process_that_is_stopped_goes_on_and_is_killed(heard):
+    """The kernel says so; its own word is not needed."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _SPEAKER, str(heard.path), packet().decode())
+    try:
+        await until(lambda: state(heard) == "running")
+        process.send_signal(signal.SIGSTOP)
+        await until(lambda: state(heard) == "stopped")
+        process.send_signal(signal.SIGCONT)
+        await until(lambda: state(heard) == "running")
+        process.kill()
+        await until(lambda: state(heard) == "gone")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_a_process_that_says_that_it_is_over_has_ended(heard):
+    """It is no loss."""
+    rank = Spoken(heard.path)
+    rank.say(packet(over=True))
+    await until(lambda: state(heard) == "ended")
+    rank.close()
+    await asyncio.sleep(0.1)
+
+    assert state(heard) == "ended"
+
+
+async def test_a_rank_that_connects_again_goes_on(heard):
+    """As after a restart of the agent: its process lives, so it is not gone."""
+    rank = Spoken(heard.path)
+    rank.say(packet())
+    await until(lambda: state(heard) == "running")
+    rank.close()
+    await asyncio.sleep(0.1)
+    again = Spoken(heard.path)
+    again.say(packet(progress=[["0", 9, 9]]))
+    await until(lambda: heard.told[-1].progress()["begun"].tolist() == [9])
+
+    assert state(heard) == "running"
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", None),
+        (b"\x80\x04.", "JSON"),
+        (b"{}", "job"),
+        (packet(rank=4), "rank 4 of 4"),
+        (packet(rank=-1), ">= 0"),
+        (packet(job="a/b"), "cannot be a name"),
+        (packet(progress=[["0", 1, 2]]), "more is done than begun"),
+        (packet(groups=[["0", "", [[0, 1, 5]]]]), "members that the job does not have"),
+        (packet(groups=[["0", "", [[0, 0, 100_000]]]]), "members that the job does not have"),
+        (packet(done=[row(1, began_ns=1 << 63)]), "<= 4611686018427387903"),
+        (packet(done=[row(-1)]), "number|>= 0"),
+        (packet(done=[row(1)] * 2_000), "length"),
+    ],
+)
+async def test_what_is_no_report_is_refused_and_counted(heard, data, reason):
+    """The next process is heard all the same."""
+    stranger = Spoken(heard.path)
+    with contextlib.suppress(OSError):
+        stranger.say(data)
+    stranger.close()
+    rank = Spoken(heard.path)
+    rank.say(packet(rank=3))
+    await until(lambda: heard.told and heard.told[-1].ranks[-1].rank == 3)
+
+    assert heard.rejected == (reason is not None)
+    assert [each.rank for each in heard.told[-1].ranks] == [3]
+    if reason is not None:
+        with pytest.raises(ValueError, match=reason):
+            read(data)
+    rank.close()
+
+
+async def test_a_process_speaks_for_one_rank(heard):
+    """And nobody else for that, while it lives."""
+    rank = Spoken(heard.path)
+    rank.say(packet())
+    await until(lambda: state(heard) == "running")
+    rank.say(packet(rank=1))
+    liar = Spoken(heard.path)
+    liar.say(packet(progress=[["0", 99, 99]]))
+    await until(lambda: heard.rejected == 2)
+    await asyncio.sleep(0.1)
+
+    assert [each.rank for each in heard.told[-1].ranks] == [0]
+    assert heard.told[-1].progress()["begun"].tolist() == [3]
+    assert str(os.getpid()) in heard.last_rejected[0]
+    rank.close()
+    liar.close()
+
+
+async def test_a_socket_that_cannot_be_made_stops_nothing(tmp_path):
+    """The agent moves traffic all the same."""
+    (tmp_path / "file").write_text("")
+    ranks = RankSocket(str(tmp_path / "file" / "ranks"), "node0", Clock(), print)
+    ranks.open()
+    await ranks.tell()
+    ranks.close()
+
+
+def report(rank=0, **more):
+    """A report, as it was read."""
+    return msgspec.json.decode(packet(rank, **more), type=RankReport)
+
+
+def test_a_rank_that_was_started_anew_begins_anew():
+    """By the time at which it began to record."""
+    ranks = JobRanks("node0")
+    ranks.take(report(done=[row(1)]), 0, S).ended("gone", S)
+    ranks.take(report(began_ns=8, done=[row(5)]), 0, 2 * S)
+    (batch,) = ranks.batches(3 * S, 0)
+
+    assert batch.ranks[0].since_ns == 8
+    assert batch.rows()["number"].tolist() == [5, 3]
+
+
+def test_of_too_many_collectives_the_oldest_are_dropped_and_counted():
+    """A rank that begins ten thousand in a quarter of a second is told as far as there is room."""
+    ranks = JobRanks("node0")
+    for first in range(0, 10_000, 1_000):
+        ranks.take(report(done=[row(1 + first + each) for each in range(1_000)]), 0, S)
+    (batch,) = ranks.batches(2 * S, 0)
+
+    assert batch.ranks[0].dropped == 10_000 - 2_048
+    assert batch.rows()["number"].max() == 10_000
+
+
+def test_many_busy_ranks_are_told_in_several_batches():
+    """Each fits into a message of NATS."""
+    ranks = JobRanks("node0")
+    for rank in range(8):
+        ranks.take(report(rank, size=8, done=[row(1 + each) for each in range(1_000)], groups=[]), 0, S)
+    batches = [*ranks.batches(2 * S, 0)]
+
+    assert sorted(each.rank for batch in batches for each in batch.ranks) == [*range(8)]
+    assert max(len(msgspec.msgpack.encode(batch)) for batch in batches) < 1_000_000
+
+
+def test_ranks_are_bounded_and_forgotten():
+    """A process that starts ranks without end fills nothing."""
+    ranks = JobRanks("node0")
+    for rank in range(MOST_RANKS_OF_A_NODE):
+        ranks.take(report(rank, size=1_000), 0, S).ended("gone", S)
+    with pytest.raises(ValueError, match="already"):
+        ranks.take(report(100, size=1_000), 0, S)
+    assert [*ranks.batches(S, 0)]
+    assert [*ranks.batches(62 * S, 0)] == []
+
+    ranks.take(report(100, size=1_000), 0, 62 * S)

@@ -1,0 +1,1 @@
+"""Training jobs that hang, and the ranks that hold them up."""

@@ -1,0 +1,1 @@
+"""Ranks of training jobs for which the others wait in each step."""

@@ -1,0 +1,186 @@
+"""Training jobs that hang: who is named, when, and what is no hang."""
+
+from __future__ import annotations
+
+import pytest
+from told_job import S, ToldJob
+
+from foliot_schemas import Job
+
+
+@pytest.fixture
+def job():
+    """A job that has run for ten seconds."""
+    made = ToldJob()
+    made.run(10)
+    assert made.take("hang") == []
+    return made
+
+
+def test_a_rank_that_begins_no_more_is_named_alone(job):
+    """It is absent; the event says in which collective the others wait, and where the rank runs."""
+    job.ranks[2].halted = True
+    begun_ns = job.now_ns
+    job.run(5)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state, hang.confidence) == ("pretrain/rank2", "absent", 1.0)
+    assert hang.related == {"jobs": ("pretrain",), "nodes": ("node2",)}
+    assert hang.evidence["collective"] == "all_reduce"
+    assert hang.evidence["waiting"] == 3
+    assert hang.at_ns - job.ranks[2].skew_ns - begun_ns < 5 * S
+    assert abs(hang.since_ns - job.ranks[2].skew_ns - begun_ns) < S
+
+
+def test_it_goes_on_when_the_rank_does(job):
+    """One event, and one that ends it."""
+    job.ranks[2].halted = True
+    job.run(8)
+    job.ranks[2].halted = False
+    job.run(2)
+
+    begun, ended = job.take("hang")
+    assert (ended.state, ended.cause, ended.fault) == ("moving", begun.id, begun.fault)
+
+
+def test_a_stopped_process_is_named_though_it_has_begun_all(job):
+    """By its count it is where all are, so that the counts blame nobody."""
+    rank = job.ranks[1]
+    rank.process, job.comm_ns = "stopped", 1_000 * S
+    job.run(6)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state) == ("pretrain/rank1", "stopped")
+
+
+def test_a_process_that_is_gone_is_dead(job):
+    """And all others, which wait for it, are not."""
+    job.ranks[3].halted, job.ranks[3].process = True, "gone"
+    job.run(6)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state, hang.confidence) == ("pretrain/rank3", "dead", 1.0)
+
+
+def test_a_rank_of_which_nothing_is_heard_is_dead_with_a_doubt(job):
+    """Its node may be cut off the bus."""
+    job.ranks[3].halted, job.ranks[3].told = True, False
+    job.run(6)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state, hang.confidence) == ("pretrain/rank3", "dead", 0.5)
+
+
+def test_a_network_that_stands_names_no_rank(job):
+    """All have begun the collective, so the job is stuck."""
+    job.comm_ns = 1_000 * S
+    job.run(6)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state) == ("pretrain", "stuck")
+    assert hang.related["nodes"] == ("node0", "node1", "node2", "node3")
+
+
+@pytest.mark.parametrize(("field", "value"), [("operation", "barrier"), ("elements", 7)])
+def test_a_rank_that_begins_something_else_is_a_mismatch(job, field, value):
+    """By the operation, or by the size of its tensors."""
+    setattr(job.ranks[1], field, value)
+    job.comm_ns = 1_000 * S
+    job.run(6)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state) == ("pretrain/rank1", "mismatch")
+
+
+def test_a_node_without_the_bus_makes_no_hang(job):
+    """The job goes on, and so do the words of the others."""
+    job.ranks[0].told = False
+    job.run(20)
+
+    assert job.take("hang") == []
+
+
+def test_two_ranks_that_stand_are_both_named(job):
+    """Neither waits for the other in a collective."""
+    job.ranks[0].halted = job.ranks[3].halted = True
+    job.run(6)
+
+    assert {hang.who for hang in job.take("hang")} == {"pretrain/rank0", "pretrain/rank3"}
+
+
+def test_long_steps_are_no_hang():
+    """Steps of two seconds, and a rank that once takes three times as long."""
+    job = ToldJob(comm_ms=100.0)
+    for rank in job.ranks:
+        rank.compute_ns = 2 * S
+    job.run(60)
+    job.ranks[1].compute_ns = 6 * S
+    job.run(9)
+    job.ranks[1].compute_ns = 2 * S
+    job.run(30)
+
+    assert job.take("hang") == []
+
+
+def test_a_rank_that_pauses_from_time_to_time_is_named_the_first_time_alone(job):
+    """As one does that writes checkpoints."""
+    for _ in range(4):
+        job.ranks[0].halted = True
+        job.run(8)
+        job.ranks[0].halted = False
+        job.run(20)
+
+    assert [hang.state for hang in job.take("hang")] == ["absent", "moving"]
+
+
+def test_a_job_that_sets_itself_up_is_given_time():
+    """Its first collectives wait for the slowest import or compilation."""
+    job = ToldJob()
+    job.ranks[2].halted = True
+    job.run(20)
+
+    assert job.take("hang") == []
+
+
+def test_a_job_that_is_over_ends_what_was_said_of_it(job):
+    """Whoever watches the event must not wait for ever."""
+    job.ranks[2].halted = True
+    job.run(6)
+    for rank in job.ranks:
+        rank.process = "ended"
+    job.run(1)
+
+    assert [hang.state for hang in job.take("hang")] == ["absent", "over"]
+
+
+def test_another_run_of_the_detector_ends_what_one_began(job):
+    """It has the event, and sees the job move."""
+    job.ranks[2].halted = True
+    job.run(6)
+    (begun,) = job.take("hang")
+    later = ToldJob()
+    later.pipeline.resume(begun)
+    later.run(3)
+
+    (ended,) = later.take("hang")
+    assert (ended.state, ended.cause) == ("moving", begun.id)
+
+
+def test_ranks_of_a_job_that_is_registered_elsewhere_are_not_believed(job):
+    """A node that has no NIC of the job cannot speak of it."""
+    job.pipeline.observe(Job(name="pretrain", nics=("node0.rail0", "node1.rail0"), since_ns=1))
+    job.run(3)
+
+    assert job.pipeline.counts["collectives_refused"] > 0
+
+
+def test_a_rank_that_pauses_excuses_no_other(job):
+    """The patience with it is not had with the others."""
+    job.ranks[0].halted = True
+    job.run(12)
+    job.ranks[0].halted = False
+    job.run(10)
+    job.ranks[1].halted = True
+    job.run(5)
+
+    assert [hang.who for hang in job.take("hang")] == ["pretrain/rank0", "pretrain/rank0", "pretrain/rank1"]

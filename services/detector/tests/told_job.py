@@ -1,0 +1,161 @@
+"""A data-parallel training job in virtual time, and what the agents of its nodes tell of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from foliot_detector.core.pipeline import Pipeline
+from foliot_detector.settings import DetectorSettings
+from foliot_schemas import CollectiveBatch, CollectiveGroup, CollectiveRow, Nic, Node, ProgressRow, RankState
+from foliot_schemas.collective import runs
+
+START_NS = 1_700_000_000_000_000_000
+MS = 1_000_000
+S = 1_000 * MS
+TELL_NS = 250 * MS
+
+
+@dataclass
+class SimulatedRank:
+    """One rank; times are true ones."""
+
+    node: str
+    skew_ns: int = 0
+    """What its node's clock is wrong by."""
+    compute_ns: int = 60 * MS
+    data_ns: int = 0
+    """For how long it waits for the data of each step."""
+    halted: bool = False
+    """It begins nothing more."""
+    process: str = "running"
+    told: bool = True
+    """Whether its agent speaks."""
+    waited_for_data_ns: int = 0
+    done: list[tuple[int, int, int]] = field(default_factory=list)
+    """Number, beginning and end of what is not told yet."""
+    began_ns: int = 0
+    ended_ns: int = START_NS
+    begun: int = 0
+    through: int = 0
+    operation: str = "all_reduce"
+    elements: int = 1_000
+
+
+class ToldJob:
+    """A job of one group; each step has some all-reduces one after the other.
+
+    `run` lets time pass; `events` has what the detector said of ranks.
+    """
+
+    def __init__(self, ranks=4, buckets=3, comm_ms=20.0, jitter=0.02, seed=1, **settings):
+        self.now_ns = START_NS
+        self.ranks = [SimulatedRank(f"node{number}", skew_ns=number * 7 * S) for number in range(ranks)]
+        self.events = []
+        self.comm_ns = round(comm_ms * MS)
+        self.name = "pretrain"
+        self.members = tuple(range(ranks))
+        self._buckets = buckets
+        self._jitter = jitter
+        self._random = random.Random(seed)
+        self._due = None
+        self.pipeline = Pipeline(DetectorSettings(**settings))
+        for number in range(ranks):
+            self.pipeline.observe(_node(f"node{number}"))
+
+    def run(self, seconds):
+        """Lets time pass."""
+        until_ns = self.now_ns + round(seconds * S)
+        while self.now_ns < until_ns:
+            self.now_ns += TELL_NS
+            self._work()
+            for rank in self.ranks:
+                if rank.told:
+                    self._say(self.pipeline.observe(self.batch(rank), TELL_NS // len(self.ranks)))
+            self._say(self.pipeline.tick(0 if any(rank.told for rank in self.ranks) else TELL_NS))
+
+    def take(self, kind):
+        """The events of a kind since last time."""
+        found = [event for event in self.events if event.kind == kind]
+        self.events = [event for event in self.events if event.kind != kind]
+        return found
+
+    def batch(self, rank):
+        """What a rank's node says now."""
+        number = self.ranks.index(rank)
+        rows = [
+            (
+                0,
+                0,
+                0,
+                0,
+                each,
+                each,
+                -1,
+                began_ns + rank.skew_ns,
+                ended_ns + rank.skew_ns,
+                rank.elements,
+                rank.elements,
+                4,
+            )
+            for each, began_ns, ended_ns in rank.done
+        ]
+        rank.done.clear()
+        if rank.begun > rank.through:
+            at = rank.begun
+            rows.append((0, 0, 1, 0, at, at, -1, rank.began_ns + rank.skew_ns, 0, rank.elements, rank.elements, 4))
+        return CollectiveBatch.of(
+            np.array(rows, CollectiveRow), np.array([(0, 0, rank.begun, rank.through)], ProgressRow),
+            job=self.name, node=rank.node, at_ns=self.now_ns + rank.skew_ns, bound_ns=100, size=len(self.ranks),
+            ranks=(
+                RankState(
+                    rank=number, process=rank.process, since_ns=START_NS, heard_ns=self.now_ns + rank.skew_ns,
+                    data_ns=rank.waited_for_data_ns,
+                ),
+            ),
+            groups=("0",), members=(CollectiveGroup(name="0", members=runs(self.members)),),
+            operations=("all_reduce", rank.operation), types=("float32",),
+        )  # fmt: skip
+
+    def _say(self, events):
+        self.events += [event for event in events if event.kind in {"hang", "straggler"}]
+
+    def _work(self):
+        """Lets the ranks go on up to now."""
+        while True:
+            if self._due is None:
+                self._due = [self._own_ns(rank) for rank in self.ranks]
+            for rank, own_ns in zip(self.ranks, self._due, strict=True):
+                if rank.begun == rank.through and not rank.halted and rank.ended_ns + own_ns <= self.now_ns:
+                    rank.begun, rank.began_ns = rank.begun + 1, rank.ended_ns + own_ns
+            if any(rank.begun == rank.through for rank in self.ranks):
+                return
+            if any(rank.operation != "all_reduce" for rank in self.ranks):
+                return
+            ended_ns = max(rank.began_ns for rank in self.ranks) + self.comm_ns
+            if ended_ns > self.now_ns:
+                return
+            for rank in self.ranks:
+                rank.through, rank.ended_ns = rank.begun, ended_ns
+                rank.done.append((rank.begun, rank.began_ns, ended_ns))
+            self._due = None
+
+    def _own_ns(self, rank):
+        first = rank.through % self._buckets == 0
+        if not first:
+            return MS
+        rank.waited_for_data_ns += rank.data_ns
+        spread = 1 + self._jitter * self._random.gauss(0, 1)
+        # A rank that stood still until now begins now.
+        own_ns = round(rank.compute_ns * max(spread, 0.1)) + rank.data_ns
+        return max(own_ns, self.now_ns - TELL_NS - rank.ended_ns)
+
+
+def _node(name):
+    nic = Nic(
+        name=f"{name}.rail0", rail="rail0", device="eth0", address="10.0.0.1", clock=name, service_address="10.200.0.1",
+        path_addresses=("100.64.0.1",), entropies=(0,),
+    )  # fmt: skip
+    return Node(name=name, nics=(nic,))
