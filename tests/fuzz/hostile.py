@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from foliot_schemas import (
     ClockState,
     ClockStatus,
+    CollectiveBatch,
+    CollectiveGroup,
+    CollectiveRow,
     Command,
     DelayBatch,
     DelayCount,
@@ -34,6 +37,8 @@ from foliot_schemas import (
     OutcomeStatus,
     Placement,
     PortState,
+    ProgressRow,
+    RankState,
     Rejected,
     StampBatch,
     StampRow,
@@ -177,7 +182,40 @@ def _hop_batch(draw: st.DrawFn) -> HopBatch:
     return HopBatch.of(np.array(rows, HopRow), node=node, at_ns=draw(times), paths=names)
 
 
-flow_batches, hop_batches = _flow_batch(), _hop_batch()
+@st.composite
+def _collective_batch(draw: st.DrawFn) -> CollectiveBatch:
+    """Of two jobs of four ranks, which any node may claim, with groups that are told, are not, or are told otherwise."""
+    counts = st.one_of(st.integers(0, 8), st.sampled_from([0, FAR_NS - 1]))
+    ranks = draw(st.lists(st.integers(0, 3), max_size=4, unique=True))
+    places = st.integers(0, max(len(ranks) - 1, 0))
+    rows = np.zeros(draw(st.integers(0, 6)) if ranks else 0, CollectiveRow)
+    for row in rows:
+        row["rank"], row["group"] = draw(places), draw(st.integers(0, 1))
+        row["operation"], row["peer"] = draw(st.integers(0, 2)), draw(st.integers(-1, 5))
+        for name in ("number", "order", "elements_in", "elements_out", "bytes"):
+            row[name] = draw(counts)
+        row["began_ns"], row["ended_ns"] = draw(times), draw(st.one_of(st.just(0), times))
+    progress = []
+    for _ in range(draw(st.integers(0, 4)) if ranks else 0):
+        begun = draw(counts)
+        progress.append((draw(places), draw(st.integers(0, 1)), begun, draw(st.integers(0, begun))))
+    runs = st.sampled_from([(), ((0, 1, 4),), ((0, 2, 2),), ((3, 0, 1), (0, 1, 3)), ((0, 0, 4),), ((1, 0, 0),)])
+    return CollectiveBatch.of(
+        rows, np.array(progress, ProgressRow), job=draw(st.sampled_from(["pretrain", "other"])),
+        node=draw(st.sampled_from([*NODES, "node9"])), at_ns=draw(times), bound_ns=draw(bounds), size=4,
+        ranks=tuple(
+            RankState(
+                rank=rank, process=draw(st.sampled_from(["running", "stopped", "ended", "gone"])),
+                since_ns=draw(st.sampled_from([0, 1, FAR_NS - 1])), heard_ns=draw(times), data_ns=draw(counts),
+            )
+            for rank in ranks
+        ),
+        groups=("0", "1"), members=tuple(CollectiveGroup(name=name, members=draw(runs)) for name in ("0", "1")),
+        operations=("all_reduce", "send", "recv"), types=("float32",),
+    )  # fmt: skip
+
+
+flow_batches, hop_batches, collective_batches = _flow_batch(), _hop_batch(), _collective_batch()
 # Often near enough to each other to be weighed, and on both sides.
 near = st.one_of(st.integers(0, 2 * SECOND_NS), st.integers(0, 2 * SECOND_NS), times)
 stamp_rows = _rows(

@@ -139,6 +139,17 @@ def _dumps() -> list[bytes]:
     return [pickle.dumps(dump), json.encode(dump)]
 
 
+def _ranks() -> list[bytes]:
+    row = ["0", "all_reduce", 3, 3, -1, 3_000, 0, 10, 10, "float32", 40]
+    report = {
+        "job": "a", "rank": 0, "size": 4, "began_ns": 7, "sent_ns": 9, "data_ns": 5, "dropped": 0, "over": False,
+        "progress": [["0", 3, 2]], "groups": [["0", "default_pg", [[0, 1, 4]]]], "open": [row],
+        "done": [[*row[:6], 3_500, *row[7:]]],
+    }  # fmt: skip
+    other = report | {"rank": 1, "open": None, "over": True, "groups": []}
+    return [json.encode(report), json.encode(report) + b"\n" + json.encode(other)]
+
+
 _SEEDS = {
     "messages": _messages,
     "names": lambda: [b"node0.rail0>node3.rail0#2", b"node3_2erail0"],
@@ -147,5 +158,6 @@ _SEEDS = {
     "spans": _spans,
     "configurations": _configurations,
     "dumps": _dumps,
+    "ranks": _ranks,
     "memories": lambda: [json.encode(Remembered(boot="boot", peers=hostile.INVENTORY))],
 }

@@ -25,6 +25,8 @@ from foliot.analysis import flight_recorder, hang
 from foliot.node.shard import Shard
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
 from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.core import rank_report
+from foliot_agent.core.job_ranks import JobRanks
 from foliot_agent.core.peer_protocol import ReplayGuard, Seal
 from foliot_agent.settings import AgentSettings
 from foliot_detector.core.pipeline import Pipeline
@@ -42,6 +44,7 @@ from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import (
     ClockState,
+    CollectiveBatch,
     DelayBatch,
     Event,
     FitBatch,
@@ -116,7 +119,9 @@ def one_of_two_shards() -> Remediator:
 def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
-    if isinstance(message, DelayBatch | PortState | FlowBatch | HopBatch | ClockState | Node | NodePaths | Job):
+    if isinstance(
+        message, DelayBatch | PortState | FlowBatch | HopBatch | CollectiveBatch | ClockState | Node | NodePaths | Job
+    ):
         detector = Pipeline(DetectorSettings())
         for record in hostile.INVENTORY:
             detector.observe(record)
@@ -266,6 +271,16 @@ def memories(data: bytes) -> None:
             peer.check()
 
 
+def ranks(data: bytes) -> None:
+    """What processes of training jobs write to the agent's socket: refused, or told so that others can read it."""
+    heard = JobRanks("node0")
+    for moment, packet in enumerate(data.split(b"\n"), start=1):
+        with contextlib.suppress(ValueError):
+            heard.take(rank_report.read(packet), hostile.NOW_NS, moment * 1_000_000_000)
+        for batch in heard.batches(moment * 1_000_000_000, 100):
+            assert decode(encode(batch), CollectiveBatch) == batch
+
+
 def dumps(data: bytes) -> None:
     """A dump of the Flight Recorder beside a sound one: it is judged, or it is broken and has a reason."""
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY) as folder:
@@ -279,5 +294,5 @@ def dumps(data: bytes) -> None:
 
 
 FAMILIES: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps)
+    each.__name__: each for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps, ranks)
 }

@@ -68,6 +68,20 @@ def test_a_detector_survives_any_observations(seen, before):
 
 
 @SOME
+@given(steps(hostile.collective_batches, hostile.jobs), st.lists(hostile.events.map(on_the_wire), max_size=4))
+def test_a_detector_survives_whatever_is_said_of_ranks(seen, before):
+    """By nodes that contradict each other and themselves; its events can be read by everybody."""
+    detector = Pipeline(DetectorSettings(hang_s=0.1, straggler_windows=1))
+    for record in hostile.INVENTORY:
+        detector.observe(record)
+    for event in before:
+        detector.resume(event)
+    for message, pause_ns in seen:
+        for event in [*detector.observe(message, pause_ns), *detector.tick(pause_ns)]:
+            on_the_wire(event)
+
+
+@SOME
 @given(
     steps(
         hostile.delay_batches,

@@ -22,7 +22,7 @@ _MOST_ROWS = 4_096
 """Rows of a batch, beyond which further ranks come in another: some 300 KB. NATS takes a megabyte by default."""
 _MOST_WORDS = 256
 _MOST_RUNS = 4_096
-"""Runs of members in a batch, of all groups together."""
+"""Runs of members of a rank's groups, all together, and of those in a batch."""
 _KEPT_NS = 60_000_000_000
 """How long a rank is told whose process is over."""
 _GROUPS_EACH_NS = 10_000_000_000
@@ -53,17 +53,13 @@ class Rank:
         self.open: tuple[Row, ...] = ()
         self.done: deque[Row] = deque(maxlen=_MOST_DONE)
         self.epoch_ns = epoch_ns
-        self._lost = 0
+        self._lost = self._runs = 0
 
     def take(self, report: RankReport, epoch_ns: int, at_ns: int) -> None:
         """Takes a report of this process."""
         self.epoch_ns, self.heard_ns, self.data_ns = epoch_ns, at_ns, report.data_ns
         for group in report.groups:
-            if group.name in self.groups or len(self.groups) < MOST_GROUPS:
-                self.groups[group.name] = CollectiveGroup(
-                    name=group.name, description=group.description, members=group.members
-                )
-                self.untold[group.name] = None
+            self._learn(CollectiveGroup(name=group.name, description=group.description, members=group.members))
         self.progress = {each.group: (each.begun, each.done) for each in report.progress}
         if report.open is not None:
             self.open = report.open
@@ -72,6 +68,14 @@ class Rank:
         self.dropped = report.dropped + self._lost
         if report.over:
             self.ended("ended", at_ns)
+
+    def _learn(self, group: CollectiveGroup) -> None:
+        """Takes what a group consists of, as far as there is room."""
+        before = self.groups.get(group.name)
+        runs = self._runs + len(group.members) - (0 if before is None else len(before.members))
+        if runs <= _MOST_RUNS and (before is not None or len(self.groups) < MOST_GROUPS):
+            self.groups[group.name], self._runs = group, runs
+            self.untold[group.name] = None
 
     def ended(self, how: ProcessState, at_ns: int) -> None:
         """Takes the end of the process."""
@@ -197,7 +201,7 @@ def _rows(rank: Rank) -> Iterable[Row]:
 
 def _untold(ranks: list[Rank]) -> Iterator[CollectiveGroup]:
     """The groups of which something is to be told now, each once. What does not fit is told next time."""
-    left, told = _MOST_RUNS, set[str]()
+    left, told = _MOST_RUNS + MOST_GROUPS, set[str]()
     for rank in ranks:
         for name in list(rank.untold):
             group = rank.groups[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,13 +15,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot_schemas import CollectiveBatch, RankState
+    from foliot_schemas import CollectiveBatch, CollectiveGroup, RankState
 
 FORGOTTEN_NS = 60_000_000_000
 """A job or rank of which nothing is told for so long is forgotten."""
 _FRESH_NS = 2_000_000_000
 """A rank's word holds for so long: eight batches of its node."""
 _MOST_JOBS = 1_024
+_MOST_RANKS_OF_A_NODE = 256
+"""Ranks of all jobs that one node may claim: more than any host has GPUs, with some that are over."""
+_MOST_GROUPS, _MOST_RUNS = 1 << 14, 1 << 15
+"""Groups of a job, and runs of their members, all together. A job of 16,000 ranks has some 5,000 groups of a run or two
+each."""
+_MOST_MEMBERS = 1 << 20
+"""Members of the groups of a job, all together. Each rank of a job is in some ten groups."""
+_EXPIRED_EACH_NS = 1_000_000_000
 _MOST_ENDED = 16
 """Collectives that are done, kept of each rank, to be compared with those of others."""
 _MOST_MOVES = 64
@@ -64,8 +72,6 @@ class Rank:
         self.progress: dict[str, Progress] = {}
         self.open: tuple[Operation, ...] = ()
         self.ended: deque[Operation] = deque(maxlen=_MOST_ENDED)
-        self.open_since_ns = 0
-        """When it began the oldest that is not done, by its node's reference time; 0: all is done."""
 
     @property
     def is_over(self) -> bool:
@@ -83,9 +89,36 @@ class TrainingJob:
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self.size = size
-        self.told_ns = 0
-        self.groups: dict[str, Group] = {}
         self.ranks: dict[int, Rank] = {}
+        self._told: dict[str, CollectiveGroup] = {}
+        self._runs = 0
+        self._groups: dict[str, Group] = {}
+        """Those that were asked for, with each of their members."""
+        self._members = 0
+
+    def learn(self, told: CollectiveGroup) -> None:
+        """Takes what a group consists of. Those beyond the most that a job may have stay unknown."""
+        before = self._told.get(told.name)
+        if before == told:
+            return
+        runs = self._runs + len(told.members) - (0 if before is None else len(before.members))
+        if runs > _MOST_RUNS or (before is None and len(self._told) >= _MOST_GROUPS):
+            return
+        self._told[told.name], self._runs = told, runs
+        if (known := self._groups.pop(told.name, None)) is not None:
+            self._members -= len(known.members)
+
+    def group(self, name: str) -> Group:
+        """A group; without members, if these are not known."""
+        if (known := self._groups.get(name)) is not None:
+            return known
+        told = self._told.get(name)
+        count = 0 if told is None else sum(each for _, _, each in told.members)
+        if told is None or self._members + count > _MOST_MEMBERS:
+            return Group(name, "", ())
+        self._members += count
+        made = self._groups[name] = Group(name, told.description, tuple(ranks_of(told.members)))
+        return made
 
     def at_ns(self, node: str, now_ns: int) -> int:
         """A time of the timeline by a node's reference time, as it was told with the node's ranks."""
@@ -95,7 +128,7 @@ class TrainingJob:
     def record(self, number: int) -> RankRecord:
         """What a rank says, for the analysis of a hang."""
         rank = self.ranks[number]
-        groups = {name: self.groups.get(name, Group(name, "", ())) for name in rank.progress}
+        groups = {name: self.group(name) for name in rank.progress}
         operations = sorted((*rank.ended, *rank.open), key=lambda each: each.order)
         return RankRecord(number, groups, dict(rank.progress), tuple(operations))
 
@@ -105,6 +138,9 @@ class TrainingJobs:
 
     def __init__(self) -> None:
         self._jobs: dict[str, TrainingJob] = {}
+        self._of_node: Counter[str] = Counter()
+        """How many ranks of all jobs are each node's."""
+        self._expired_ns = 0
 
     def all(self) -> list[TrainingJob]:
         """The jobs, by name."""
@@ -122,52 +158,72 @@ class TrainingJobs:
         job = self._job(batch)
         if job is None:
             return None
-        job.told_ns = now_ns
         for told in batch.members:
-            job.groups[told.name] = Group(told.name, told.description, tuple(ranks_of(told.members)))
+            job.learn(told)
         rows, progress = batch.rows(), batch.progress()
         ended: list[Ended] = []
         for place, state in enumerate(batch.ranks):
-            rank = job.ranks.get(state.rank)
-            if rank is not None and rank.node != batch.node and rank.is_fresh(now_ns) and not rank.is_over:
+            rank = self._rank(job, batch, state, now_ns)
+            if rank is None:
                 continue
-            if rank is None or rank.node != batch.node or rank.state.since_ns != state.since_ns:
-                rank = job.ranks[state.rank] = Rank(batch.node, state)
-                rank.moved_ns = now_ns
             rank.state, rank.told_ns, rank.at_ns = state, now_ns, batch.at_ns
-            self._advance(rank, batch, progress[progress["rank"] == place], now_ns)
+            _advance(rank, batch, progress[progress["rank"] == place], now_ns)
             ended += _operations(job, rank, batch, rows[rows["rank"] == place])
         return Collectives(job, ended)
 
     def expire(self, now_ns: int) -> None:
-        """Forgets jobs and ranks that nobody speaks of any more."""
+        """Forgets jobs and ranks that nobody speaks of any more; looks once a second."""
+        if abs(now_ns - self._expired_ns) < _EXPIRED_EACH_NS:
+            return
+        self._expired_ns = now_ns
         for name, job in list(self._jobs.items()):
-            job.ranks = {number: rank for number, rank in job.ranks.items() if now_ns - rank.told_ns < FORGOTTEN_NS}
+            for number in [number for number, rank in job.ranks.items() if now_ns - rank.told_ns >= FORGOTTEN_NS]:
+                self._of_node[job.ranks.pop(number).node] -= 1
             if not job.ranks:
                 del self._jobs[name]
+        self._of_node = +self._of_node
 
     def _job(self, batch: CollectiveBatch) -> TrainingJob | None:
         job = self._jobs.get(batch.job)
         if job is not None and job.size != batch.size and all(rank.is_over for rank in job.ranks.values()):
-            job = None  # it was started anew, with more or fewer ranks
+            # It was started anew, with more or fewer ranks.
+            self._of_node.subtract(rank.node for rank in job.ranks.values())
+            job = None
         if job is None:
             if batch.job not in self._jobs and len(self._jobs) >= _MOST_JOBS:
                 return None
             job = self._jobs[batch.job] = TrainingJob(batch.job, batch.size)
         return job if job.size == batch.size else None
 
-    def _advance(self, rank: Rank, batch: CollectiveBatch, rows: NDArray[np.void], now_ns: int) -> None:
-        progress = {
-            batch.groups[group]: Progress(begun, done)
-            for group, begun, done in zip(
-                rows["group"].tolist(), rows["begun"].tolist(), rows["done"].tolist(), strict=True
-            )
-        }
-        if progress != rank.progress:
-            if rank.progress:
-                rank.gaps_ns.append(now_ns - rank.moved_ns)
-            rank.moved_ns = now_ns
-        rank.progress = progress
+    def _rank(self, job: TrainingJob, batch: CollectiveBatch, state: RankState, now_ns: int) -> Rank | None:
+        """The rank that a node speaks of; None: it is another's, or the node has too many."""
+        rank = job.ranks.get(state.rank)
+        if rank is not None and rank.node == batch.node and rank.state.since_ns == state.since_ns:
+            return rank
+        if rank is not None and rank.node != batch.node and rank.is_fresh(now_ns) and not rank.is_over:
+            return None
+        if rank is not None:
+            self._of_node[rank.node] -= 1
+        elif self._of_node[batch.node] >= _MOST_RANKS_OF_A_NODE:
+            return None
+        self._of_node[batch.node] += 1
+        made = job.ranks[state.rank] = Rank(batch.node, state)
+        made.moved_ns = now_ns
+        return made
+
+
+def _advance(rank: Rank, batch: CollectiveBatch, rows: NDArray[np.void], now_ns: int) -> None:
+    progress = {
+        batch.groups[group]: Progress(begun, done)
+        for group, begun, done in zip(
+            rows["group"].tolist(), rows["begun"].tolist(), rows["done"].tolist(), strict=True
+        )
+    }
+    if progress != rank.progress:
+        if rank.progress:
+            rank.gaps_ns.append(now_ns - rank.moved_ns)
+        rank.moved_ns = now_ns
+    rank.progress = progress
 
 
 def _operations(job: TrainingJob, rank: Rank, batch: CollectiveBatch, rows: NDArray[np.void]) -> Iterator[Ended]:
@@ -183,13 +239,12 @@ def _operations(job: TrainingJob, rank: Rank, batch: CollectiveBatch, rows: NDAr
             order, batch.groups[group], number, name, *ends, (((into,),), ((out,),)), ((kind,), (kind,)), ended_ns != 0
         )
         if not ended_ns:
-            waiting.append((began_ns, made))
+            waiting.append(made)
             continue
         rank.ended.append(made)
         if peer < 0:
             yield Ended(rank.state.rank, made.group, number, began_ns, ended_ns, name, bytes_)
-    rank.open = tuple(each for _, each in waiting)
-    rank.open_since_ns = min((began_ns for began_ns, _ in waiting), default=0)
+    rank.open = tuple(waiting)
 
 
 def _ends(job: TrainingJob, group: str, rank: int, peer: int, operation: str) -> tuple[int | None, int | None] | None:
@@ -199,7 +254,7 @@ def _ends(job: TrainingJob, group: str, rank: int, peer: int, operation: str) ->
     """
     if peer < 0:
         return None, None
-    members = job.groups[group].members if group in job.groups else ()
+    members = job.group(group).members
     if rank not in members:
         return None
     own = members.index(rank)

@@ -11,7 +11,7 @@ from foliot.analysis.hang import judge
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS
 from foliot_schemas import Event
-from foliot_schemas.event_kinds import HANG
+from foliot_schemas.event_kinds import HANG, is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ class JobHangDetector:
 
     def resume(self, event: Event) -> None:
         """Watches whether a job goes on that an earlier run said to hang."""
-        if event.kind == HANG.name and not HANG.state(event.state).is_relief:  # type: ignore[union-attr]
+        if event.kind == HANG.name and not is_relief(event):
             self._open.setdefault(event.who.partition("/")[0], {})[event.who] = event
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - the jobs are learnt before

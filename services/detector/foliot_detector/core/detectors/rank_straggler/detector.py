@@ -13,7 +13,7 @@ from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
 from foliot_detector.core.state.training_jobs import Collectives
 from foliot_schemas import Event
-from foliot_schemas.event_kinds import STRAGGLER
+from foliot_schemas.event_kinds import STRAGGLER, is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _BY_DATA = 0.5
 """Share of what a rank costs from which on it is its data's fault."""
+_LEAST_MEMBERS, _MOST_MEMBERS = 2, 1_024
+"""Of groups that are looked at. Peers of a role are in small ones, and all of a large job are no peers."""
+_MOST_GROUPS = 4_096
+"""Groups of a job that are looked at."""
 _EASED = 0.5
 """Share of the threshold below which a rank is in step again."""
 
@@ -65,7 +69,7 @@ class RankStragglerDetector:
 
     def resume(self, event: Event) -> None:
         """Watches whether a rank is in step again that an earlier run said to be slow."""
-        if event.kind == STRAGGLER.name and not STRAGGLER.state(event.state).is_relief:  # type: ignore[union-attr]
+        if event.kind == STRAGGLER.name and not is_relief(event):
             self._resumed[event.who] = event
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
@@ -78,12 +82,14 @@ class RankStragglerDetector:
             watched = self._jobs[job.name] = _Watched(job.size)
         events: list[Event] = []
         for each in seen.ended:
+            members = job.group(each.group).members
+            if not _LEAST_MEMBERS <= len(members) <= _MOST_MEMBERS:
+                continue
             group = watched.groups.get(each.group)
-            known = job.groups.get(each.group)
-            if group is None or (known is not None and known.members != group.members):
-                if known is None or len(known.members) < 2:
+            if group is None or members != group.members:
+                if group is None and len(watched.groups) >= _MOST_GROUPS:
                     continue
-                group = watched.groups[each.group] = OwnTimes(known.members)
+                group = watched.groups[each.group] = OwnTimes(members)
             if found := group.take(each):
                 events += self._judge(job, watched, each.group, found, now_ns)
         return events

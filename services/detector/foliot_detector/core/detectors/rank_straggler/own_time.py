@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _WINDOW_NS = 1_000_000_000
 _LEAST_NUMBERS = 6
 """Collectives of a window, at least."""
-_MOST_PARTIAL = 512
+_MOST_PARTIAL = 128
 """Collectives that not all members have told of, kept of each group."""
 
 
