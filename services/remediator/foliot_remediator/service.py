@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.candidacy import Candidacy
 from foliot_remediator.shell.fleet_clock import FleetClock
-from foliot_schemas import DelayBatch, Job, MoveAnswer, MoveOrder, Node, NodeHomes, NodePaths
+from foliot_schemas import DelayBatch, Event, Job, MoveAnswer, MoveOrder, Node, NodeHomes, NodePaths
 from foliot_schemas.event_kinds import CONTENTION
 from foliot_schemas.subjects import (
     COMMAND,
@@ -53,6 +54,8 @@ log = structlog.get_logger()
 
 _TICK_S = 0.01
 _WRITE_AGAIN_S = 0.25
+_SPANS = 4_096
+"""Events whose spans are remembered: an hour of them at the highest rate planned for."""
 _AGAIN = 512
 """How many events and outcomes to take once more: those of a busy second, which takes some 50 ms."""
 
@@ -96,6 +99,8 @@ class Service:
         self._written = asyncio.Event()
         self._count: Count | None = None
         """The count of leases, as the bus last gave it; None: it has not."""
+        self._spans: collections.OrderedDict[tuple[str, str], str] = collections.OrderedDict()
+        """Of the last events, by id and fault: the span in which each was judged."""
         self._taking_values = asyncio.Lock()
         """One value after the other: the bus may be asked before one is taken."""
 
@@ -208,6 +213,10 @@ class Service:
             log.warning("order_refused", rail=order.rail, term=order.term, orders_refused=refused + 1)
 
     async def _on_message(self, message: Seen, _subject: str) -> None:
+        if isinstance(message, Event) and (span := tracing.span_id()):
+            self._spans[message.id, message.fault] = span
+            if len(self._spans) > _SPANS:
+                self._spans.popitem(last=False)
         self._observe(message)
 
     def _observe(self, seen: Seen) -> None:
@@ -249,6 +258,8 @@ class Service:
             fault=decision.fault,
             kind="consumer",
             start_ns=began_ns,
+            # What follows later than its event, as the end of a probation, belongs below it all the same.
+            parent_span=self._spans.get((decision.cause, decision.fault), ""),
             event=decision.cause,
             who=decision.who,
             commands=len(decision.commands),
