@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from foliot_lab.scenario.spec import FaultKind
 
-Case = Literal["compute", "data", "clean", "long-step", "all-slow", "slow-network", "hang", "stop", "mismatch"]
+Case = Literal[
+    "compute", "data", "halted", "clean", "long-step", "all-slow", "slow-network", "hang", "stop", "mismatch"
+]
 CASES: tuple[Case, ...] = get_args(Case)
-SLOW: tuple[Case, ...] = ("compute", "data")
+SLOW: tuple[Case, ...] = ("compute", "data", "halted")
 """A rank is slow, and is to be named for this cause."""
 ALIKE: tuple[Case, ...] = ("clean", "long-step", "all-slow", "slow-network")
 """Nobody is to be named."""
@@ -117,7 +119,8 @@ def _done(case: Case, rank: int, rng: random.Random) -> _Done | None:
         return None
     where = f"node{rank}/rank"
     of_case = {
-        "compute": _Done("throttle", where, share=round(rng.uniform(0.6, 0.85), 2)),
+        "compute": _Done("compute-slow", where, ms=round(rng.uniform(40.0, 160.0), 1)),
+        "halted": _Done("throttle", where, share=round(rng.uniform(0.6, 0.85), 2)),
         "data": _Done("data-slow", where, ms=round(rng.uniform(40.0, 160.0), 1)),
         "long-step": _Done("hang", where, for_s=round(rng.uniform(0.5, 1.5), 2)),
         "all-slow": _Done("cpu", f"node{rank}", share=round(rng.uniform(0.3, 0.5), 2)),

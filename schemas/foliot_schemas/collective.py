@@ -199,11 +199,22 @@ def ranks_of(members: Iterable[tuple[int, int, int]]) -> Iterator[int]:
             yield first + step * place
 
 
+def place_of(members: Iterable[tuple[int, int, int]], rank: int) -> int | None:
+    """The place of a rank among a group's runs; None: it is in none."""
+    before = 0
+    for first, step, count in members:
+        at, rest = divmod(rank - first, step) if step else (0, rank - first)
+        if not rest and 0 <= at < count:
+            return before + at
+        before += count
+    return None
+
+
 def _is_within(members: Iterable[tuple[int, int, int]], size: int) -> bool:
     """Whether runs have no more ranks than a job has, and none that it does not have."""
     total = 0
     for first, step, count in members:
         total += count
-        if total > size or first + step * max(count - 1, 0) >= size:
+        if total > size or (not step and count > 1) or first + step * max(count - 1, 0) >= size:
             return False
     return True

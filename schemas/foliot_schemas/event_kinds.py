@@ -303,6 +303,7 @@ HANG = EventKind(
         EventState("mismatch", "{who} began another collective than the others"),
         EventState("stopped", "the process of {who} is stopped, and others wait for it"),
         EventState("dead", "{who} is gone, and others wait for it"),
+        EventState("silent", "{who} says nothing any more, and others wait for it"),
         EventState("stuck", "the ranks of {who} wait in a collective that all of them have begun"),
         EventState("moving", "the job goes on that waited for {who}", is_relief=True),
         EventState("over", "the job is over that waited for {who}", is_relief=True),
@@ -315,8 +316,10 @@ STRAGGLER = EventKind(
     states=(
         EventState("compute", "{who} computes longer than the others, which wait for it"),
         EventState("data", "{who} waits longer for its data than the others, which wait for it"),
+        EventState("halted", "the process of {who} is stopped again and again, and the others wait for it"),
         EventState("in-step", "nobody waits for {who} any more", is_relief=True),
         EventState("over", "the job of {who} is over", is_relief=True),
+        EventState("unknown", "it is not known any more whether others wait for {who}", is_relief=True),
     ),
 )  # fmt: skip
 

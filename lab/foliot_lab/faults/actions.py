@@ -85,8 +85,8 @@ def _rank_action(fault: FaultSpec, node: str, world: World) -> Action:
         case "throttle":
             throttle = Throttle(lambda: world.rank_pid(node), fault.share or 0.5)
             return Action(throttle.start, throttle.stop)
-        case "data-slow":
-            words = f"data-slow {fault.ms or 0.0:g}"
+        case "data-slow" | "compute-slow":
+            words = f"{fault.kind} {fault.ms or 0.0:g}"
         case _:
             words = fault.kind
     return Action(partial(world.pull, node, words), partial(world.pull, node, ""))

@@ -52,6 +52,7 @@ _ACTIONS = {
     "partition": ("{where} do not hear each other any more", "{where} hear each other again"),
     "throttle": ("halting {where} for {share:.0%} of the time", "{where} runs freely again"),
     "data-slow": ("{where} waits {ms:g} ms longer for the data of each step", "{where} has its data in time again"),
+    "compute-slow": ("{where} computes each step for {ms:g} ms longer", "{where} computes as before"),
     "hang": ("{where} begins no further step", "{where} goes on"),
     "mismatch": ("{where} begins another collective than the others", ""),
     "bus-cut": ("cutting {where} off the bus", "{where} is on the bus again"),

@@ -38,6 +38,7 @@ _STARTS = {
     "partition": "{} did not hear each other",
     "throttle": "{} was halted for a share of the time",
     "data-slow": "{} had its data late",
+    "compute-slow": "{} computed for longer",
     "hang": "{} began no further step",
     "mismatch": "{} began another collective than the others",
 }

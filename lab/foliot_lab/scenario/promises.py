@@ -80,8 +80,6 @@ CUTS = frozenset(_CLASSES)
 """Kinds that stop traffic for good, so that it must move."""
 LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
 """Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts."""
-OF_RANKS = frozenset({"hang", "mismatch", "throttle", "data-slow"})
-"""Kinds that are done to a rank of a training job alone."""
 _HOLDS_UP = frozenset({"hang", "mismatch", "stop"})
 """Kinds after which the other ranks wait without end."""
 OF_PATHS = CUTS | LETS_PASS

@@ -19,7 +19,7 @@ FaultKind = Literal[
     "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop",
     "restart",
     "clock-step", "bus-cut", "partition", "reload", "mtu",
-    "throttle", "data-slow", "hang", "mismatch",
+    "throttle", "compute-slow", "data-slow", "hang", "mismatch",
 ]  # fmt: skip
 TrainUse = Literal["plain", "foliot"]
 Setting = bool | int | float | str | list[bool | int | float | str]
@@ -182,7 +182,8 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Loss: share of the packets. Cpu: share of each processor that the hog takes. Throttle: share of the time for which
     the rank is halted."""
     ms: Annotated[float, msgspec.Meta(gt=0, le=60_000)] | None = None
-    """Data-slow: for how much longer the rank waits for the data of each step."""
+    """Data-slow: for how much longer the rank waits for the data of each step. Compute-slow: for how much longer it
+    computes."""
     mbps: Annotated[float, msgspec.Meta(ge=0.1, le=10_000)] | None = None
     """Rate: the part of link_mbps that is left, in both directions."""
     bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None

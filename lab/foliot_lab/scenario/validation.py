@@ -39,6 +39,7 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "mtu": _LINKS,
     "throttle": _RANK,
     "data-slow": _RANK,
+    "compute-slow": _RANK,
     "hang": _RANK,
     "mismatch": _RANK,
 }
@@ -66,6 +67,7 @@ PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
     "mtu": ("bytes",),
     "throttle": ("share",),
     "data-slow": ("ms",),
+    "compute-slow": ("ms",),
 }
 """The keys that a kind needs besides at_s, kind and where, and that no other kind may have."""
 
@@ -75,7 +77,7 @@ _TOUCHES: dict[FaultKind, str] = {
     "link-down": "carrier", "admin-down": "carrier", "flap": "carrier", "reload": "carrier",
     "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter", "mtu": "filter",
     "kill": "process", "stop": "process", "restart": "process", "throttle": "process",
-    "hang": "program", "mismatch": "program", "data-slow": "program",
+    "hang": "program", "mismatch": "program", "data-slow": "program", "compute-slow": "program",
 }  # fmt: skip
 """The part of its target that a fault changes. Two faults at a time on one part would undo each other. By default,
 each kind has its own part."""

@@ -45,6 +45,8 @@ class Verdict(NamedTuple):
     mismatches: tuple[Mismatch, ...]
     is_certain: bool
     """Whether all ranks spoke, and each that waits does so, in the end, for one that is blamed."""
+    awaited: tuple[int, ...] = ()
+    """Ranks that say nothing, and for which others wait."""
 
 
 class _Stand(NamedTuple):
@@ -90,7 +92,7 @@ def judge(records: Mapping[int, RankRecord], expected: int) -> Verdict:
     idle = sum(each.why == "absent" for each in blamed.values())
     is_told = idle <= 1 or all(record.is_whole for record in records.values())
     is_certain = is_told and len(records) >= expected and explained >= found.heads.keys()
-    return Verdict(tuple(blamed[rank] for rank in sorted(blamed)), differing, is_certain)
+    return Verdict(tuple(blamed[rank] for rank in sorted(blamed)), differing, is_certain, tuple(sorted(silent)))
 
 
 class _Waits:

@@ -14,6 +14,7 @@ This package needs PyTorch and Python's standard library alone.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 from foliot.places import RANK_SOCKET
@@ -29,6 +30,8 @@ __all__ = ["data", "record"]
 
 _T = TypeVar("_T")
 _JOB, _SOCKET, _ELASTIC = "FOLIOT_JOB", "FOLIOT_AGENT__RANK_SOCKET", "TORCHELASTIC_RUN_ID"
+_NAME = re.compile(r"[^\x00-\x20\x7f-\xa0>#/]{1,255}")
+"""As `foliot_schemas.bounds.check_name` has it, which a job's own process does not import."""
 _log = CollectiveLog()
 _reporter: Reporter | None = None
 
@@ -42,17 +45,26 @@ def record(job: str = "", *, socket: str = "") -> None:
 
     Parameters:
         job: name of the job, the same on all ranks. Default: ``$FOLIOT_JOB``, which `foliot job` sets, else torchrun's
-            run id, else ``job``.
+            run id, else the address and port at which its ranks meet.
         socket: path of the agent's socket. Default: ``$FOLIOT_AGENT__RANK_SOCKET``, else the agent's default.
+
+    Raises:
+        ValueError: the name has a space, ``>``, ``#`` or ``/``, or more than 255 characters.
     """
     global _reporter  # noqa: PLW0603 - a process has one
     if _reporter is not None:
         return
-    elastic = os.environ.get(_ELASTIC, "").replace("none", "")
-    name = job or os.environ.get(_JOB) or elastic or "job"
+    elastic = os.environ.get(_ELASTIC, "none")
+    name = job or os.environ.get(_JOB) or (elastic if elastic != "none" else _meeting_point())
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name[:64]!r} cannot be the name of a job: it is long, or has a space, '>', '#' or '/'")
     _reporter = Reporter(_log, name, socket or os.environ.get(_SOCKET) or RANK_SOCKET)
     intercept(_log)
     _reporter.start()
+
+
+def _meeting_point() -> str:
+    return f"{os.environ.get('MASTER_ADDR', 'job')}:{os.environ.get('MASTER_PORT', '0')}"
 
 
 def data(batches: Iterable[_T]) -> Iterator[_T]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
-from typing import Any, NamedTuple
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MOST_DONE = 8_192
 """Of those that are done, the newest are kept until they are told: some seconds' worth of a busy rank."""
 _MOST_OPEN = 2_048
-"""Of those that are not done, the newest are kept. A program rarely runs further ahead."""
+"""Of those that are not done, the oldest are kept: at the first of them the rank stands."""
 _MOST_TOLD = 256
-"""Of those that are not done, so many of the oldest are told. At the first of them the rank stands."""
+"""Of those, so many are told."""
+_MOST_GROUPS = 256
+"""Of those that were used last, it is told how far the rank is."""
 
 
 class Group:
@@ -20,13 +25,17 @@ class Group:
 
     Parameters:
         members: ranks of the job, in the order of their ranks in the group; empty: not known.
+        lives: whether PyTorch has the group still.
     """
 
-    def __init__(self, name: str, description: str = "", members: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, name: str, description: str = "", members: tuple[int, ...] = (), lives: Callable[[], bool] = lambda: True
+    ) -> None:
         self.name = name
         self.description = description
         self.members = members
-        self.begun = 0
+        self.lives = lives
+        self.begun = self.last_order = 0
         self.is_told = False
         self.failed_at = 0
         """The number of the first that ended with an error; 0: none did."""
@@ -58,7 +67,7 @@ class Taken(NamedTuple):
     """What is to be told now."""
 
     groups: list[Group]
-    """All that there are."""
+    """Those of which it is told how far the rank is."""
     done: list[Entry]
     """Since last time."""
     open: list[Entry]
@@ -77,14 +86,18 @@ class CollectiveLog:
         self.rank = self.size = 0
         """In the job; a size of 0: not known yet."""
         self.groups: list[Group] = []
+        self._names: Counter[str] = Counter()
         self._orders = itertools.count(1)
         self._open: dict[int, Entry] = {}
         self._done: deque[Entry] = deque(maxlen=_MOST_DONE)
 
-    def group(self, name: str, description: str, members: tuple[int, ...]) -> Group:
+    def group(
+        self, name: str, description: str, members: tuple[int, ...], lives: Callable[[], bool] = lambda: True
+    ) -> Group:
         """A new group. One of the same name was there before and is over: the new one has another name here."""
-        again = sum(each.name.partition("~")[0] == name for each in self.groups)
-        made = Group(f"{name}~{again}" if again else name, description, members)
+        again = self._names[name]
+        self._names[name] += 1
+        made = Group(f"{name}~{again}" if again else name, description, members, lives)
         self.groups.append(made)
         return made
 
@@ -94,11 +107,12 @@ class CollectiveLog:
         if entry.peer < 0:
             group.begun += 1
         entry.number, entry.order = group.begun, next(self._orders)
-        if len(self._open) >= _MOST_OPEN:
-            self._open.pop(next(iter(self._open), 0), None)
-            self.dropped += 1
+        group.last_order = entry.order
         entry.began_ns = now_ns()
-        self._open[entry.order] = entry
+        if len(self._open) < _MOST_OPEN:
+            self._open[entry.order] = entry
+        else:
+            self.dropped += 1
 
     def end(self, entry: Entry) -> None:
         """Takes the end of an operation."""
@@ -109,6 +123,14 @@ class CollectiveLog:
         if len(self._done) == _MOST_DONE:
             self.dropped += 1
         self._done.append(entry)
+
+    def withdraw(self, entry: Entry) -> None:
+        """Takes that an operation was refused before it began: it does not count, if none of its group came after."""
+        if entry.peer < 0 and entry.group.begun == entry.number:
+            self._open.pop(entry.order, None)
+            entry.group.begun -= 1
+        else:
+            self.fail(entry)
 
     def fail(self, entry: Entry) -> None:
         """Takes an operation's end with an error: it is not done, and nobody stands there any more."""
@@ -122,20 +144,23 @@ class CollectiveLog:
         for entry in list(self._open.values()):
             if entry.work is not None:
                 self._ask(entry)
+        self.groups = [group for group in self.groups if group.lives()]
+        told = sorted(self.groups, key=lambda each: each.last_order)[-_MOST_GROUPS:]
+        # First: what is begun meanwhile is neither done nor seen to be open.
+        begun = {group: group.begun for group in told}
         waiting = list(self._open.values())
         done = [self._done.popleft() for _ in range(len(self._done))]
-        # Only after that: what was begun meanwhile is neither.
         first: dict[Group, int] = {}
         for entry in waiting:
             if entry.peer < 0:
                 first.setdefault(entry.group, entry.number)
         progress = []
-        for group in list(self.groups):
-            through = first.get(group, group.begun + 1) - 1
+        for group, number in begun.items():
+            through = min(number, first.get(group, number + 1) - 1)
             if group.failed_at:
                 through = min(through, group.failed_at - 1)
-            progress.append((group, group.begun, through))
-        return Taken(list(self.groups), done, waiting[:_MOST_TOLD], progress)
+            progress.append((group, number, through))
+        return Taken(told, done, waiting[:_MOST_TOLD], progress)
 
     @property
     def is_idle(self) -> bool:

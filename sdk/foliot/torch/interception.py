@@ -89,7 +89,7 @@ def _kernel(
             answer = operator.redispatch(keys & below, *arguments)
         except BaseException:
             if entry is not None:
-                log.fail(entry)
+                log.withdraw(entry)
             raise
         if entry is not None:
             _follow(entry, answer, log, tells=tells)
@@ -168,7 +168,8 @@ def _told_of(group: Any, log: CollectiveLog) -> Group:
         members = tuple(dist.get_process_group_ranks(group))
     except Exception:  # noqa: BLE001 - a group that PyTorch does not list
         members = ()
-    return log.group(group.group_name, group.group_desc, members)
+    reference = weakref.ref(group)
+    return log.group(group.group_name, group.group_desc, members, lambda: reference() is not None)
 
 
 def _tensors(argument: Any) -> Iterable[Any]:

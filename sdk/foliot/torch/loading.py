@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data.dataloader
@@ -17,17 +19,36 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+class _Waiting(threading.local):
+    is_timed = False
+    """Whether this thread waits for data already: a loader may draw from another."""
+
+
+_waiting = _Waiting()
+
+
+@contextlib.contextmanager
+def _timing(log: CollectiveLog) -> Iterator[None]:
+    if _waiting.is_timed:
+        yield
+        return
+    began_ns, _waiting.is_timed = now_ns(), True
+    try:
+        yield
+    finally:
+        _waiting.is_timed = False
+        log.data_ns += now_ns() - began_ns
+
+
 def timed(batches: Iterable[_T], log: CollectiveLog) -> Iterator[_T]:
     """The same batches; the time until each is there goes to the log."""
     source = iter(batches)
     while True:
-        began_ns = now_ns()
-        try:
-            batch = next(source)
-        except StopIteration:
-            return
-        finally:
-            log.data_ns += now_ns() - began_ns
+        with _timing(log):
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
         yield batch
 
 
@@ -40,10 +61,7 @@ def time_loaders(log: CollectiveLog) -> None:
 
     @functools.wraps(following)
     def next_batch(self: Any) -> Any:
-        began_ns = now_ns()
-        try:
+        with _timing(log):
             return following(self)
-        finally:
-            log.data_ns += now_ns() - began_ns
 
     iterator.__next__ = next_batch

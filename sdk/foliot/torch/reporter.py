@@ -74,14 +74,15 @@ class Reporter:
     def _report(self, *, is_over: bool = False) -> None:
         if not self._log.size:
             return
-        if not self._connected():
-            self._log.take()
-            return
-        taken = self._log.take()
-        for packet in self._packets(taken, is_over=is_over):
-            if not self._sent(packet):
-                self._log.dropped += 1
-                return
+        is_connected, taken = self._connected(), self._log.take()
+        left = len(taken.done)
+        if is_connected:
+            for packet in self._packets(taken, is_over=is_over):
+                if not self._sent(packet):
+                    self._tell_groups_at_s = 0.0
+                    break
+                left = max(0, left - _ROWS)
+        self._log.dropped += left
 
     def _connected(self) -> bool:
         if self._socket is not None:

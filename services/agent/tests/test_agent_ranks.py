@@ -69,10 +69,15 @@ def packet(rank=0, **more):
     return msgspec.json.encode(fields | more)
 
 
+_SPOKEN = []
+"""All that a test has made, to be closed at its end."""
+
+
 class Spoken:
     """A rank that speaks to the socket from within this process."""
 
     def __init__(self, path):
+        _SPOKEN.append(self)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(str(path))
 
@@ -97,6 +102,8 @@ async def heard(tmp_path, monkeypatch):
     yield ranks
     telling.cancel()
     ranks.close()
+    while _SPOKEN:
+        _SPOKEN.pop().close()
 
 
 async def until(condition):
@@ -197,8 +204,12 @@ async def test_a_rank_that_connects_again_goes_on(heard):
         (packet(progress=[["0", 1, 2]]), "more is done than begun"),
         (packet(groups=[["0", "", [[0, 1, 5]]]]), "members that the job does not have"),
         (packet(groups=[["0", "", [[0, 0, 100_000]]]]), "members that the job does not have"),
-        (packet(done=[row(1, began_ns=1 << 63)]), "<= 4611686018427387903"),
+        (packet(done=[row(1, began_ns=1 << 63)]), "< 2305843009213693952|<= 2305843009213693951"),
         (packet(done=[row(-1)]), "number|>= 0"),
+        (packet(data_ns=1 << 62), "2305843009213693951"),
+        (packet(progress=[["0", 1 << 62, 0]]), "2305843009213693951"),
+        (packet(groups=[["0", "", [[0, 0, 4]]]]), "members that the job does not have"),
+        (b'{"x":' + b"[" * 100_000, "recursion"),
         (packet(done=[row(1)] * 2_000), "length"),
     ],
 )
@@ -278,11 +289,16 @@ def test_many_busy_ranks_are_told_in_several_batches():
     """Each fits into a message of NATS."""
     ranks = JobRanks("node0")
     for rank in range(8):
-        ranks.take(report(rank, size=8, done=[row(1 + each) for each in range(1_000)], groups=[]), 0, S)
-    batches = [*ranks.batches(2 * S, 0)]
+        done = [row(1 + each) for each in range(1_000)]
+        ranks.take(report(rank, size=8, done=done, open=[row(1_000 + each, ended=False) for each in range(256)]), 0, S)
+    told = []
+    for second in range(2, 8):
+        batches = [*ranks.batches(second * S, 0)]
+        assert sorted(each.rank for batch in batches for each in batch.ranks) == [*range(8)]
+        assert max(len(msgspec.msgpack.encode(batch)) for batch in batches) < 1_000_000
+        told.append(sum(int((batch.rows()["ended_ns"] != 0).sum()) for batch in batches))
 
-    assert sorted(each.rank for batch in batches for each in batch.ranks) == [*range(8)]
-    assert max(len(msgspec.msgpack.encode(batch)) for batch in batches) < 1_000_000
+    assert (max(told), sum(told)) == (4_096, 8_000)
 
 
 def test_ranks_are_bounded_and_forgotten():
@@ -308,3 +324,50 @@ def test_groups_of_a_rank_are_bounded():
     told = [group.name for second in range(1, 9) for batch in ranks.batches(S + second, 0) for group in batch.members]
 
     assert told == ["g0", "g1", "g2", "g3"]
+
+
+async def test_a_process_that_floods_is_read_in_portions(heard):
+    """The loop turns meanwhile, and another rank is heard."""
+    flood, rank = Spoken(heard.path), Spoken(heard.path)
+    flood._socket.setblocking(False)
+    flood.say(packet(1))
+    rank.say(packet(0))
+    for _ in range(40):
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(200):
+                flood.say(b"x" * 1_000)
+        await asyncio.sleep(0.005)
+
+    await until(lambda: heard.told and {each.rank for each in heard.told[-1].ranks} == {0, 1})
+    assert 0 < heard.rejected < 4_000
+
+
+async def test_connections_that_say_nothing_are_closed(heard, monkeypatch):
+    """They would keep ranks out."""
+    monkeypatch.setattr(rank_socket, "_SAYS_NOTHING_S", 0.1)
+    monkeypatch.setattr(rank_socket, "_MOST_CONNECTIONS", 4)
+    for _ in range(4):
+        Spoken(heard.path)
+    await asyncio.sleep(0.3)
+    Spoken(heard.path).say(packet())
+
+    await until(lambda: state(heard) == "running")
+
+
+async def test_a_killed_process_is_gone_though_its_child_keeps_the_socket(heard):
+    """As a loader's worker does that it had forked; and the rank may be started anew."""
+    program = _SPEAKER.replace("time.sleep(1000)", "import os\nif not os.fork(): time.sleep(60)\ntime.sleep(1000)")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(heard.path), packet().decode(), start_new_session=True
+    )
+    try:
+        await until(lambda: state(heard) == "running")
+        await asyncio.sleep(0.2)
+        process.kill()
+        await process.wait()
+        await until(lambda: state(heard) == "gone")
+        Spoken(heard.path).say(packet(began_ns=8))
+        await until(lambda: state(heard) == "running")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

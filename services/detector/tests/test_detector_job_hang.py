@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from told_job import S, ToldJob
 
-from foliot_schemas import Job
+from foliot_schemas import CollectiveBatch, CollectiveRow, Job, ProgressRow, RankState
 
 
 @pytest.fixture
@@ -184,3 +185,114 @@ def test_a_rank_that_pauses_excuses_no_other(job):
     job.run(5)
 
     assert [hang.who for hang in job.take("hang")] == ["pretrain/rank0", "pretrain/rank0", "pretrain/rank1"]
+
+
+def test_a_node_that_is_gone_with_all_its_ranks_is_named_by_them(job):
+    """With a doubt: it may be cut off the bus."""
+    for number in (2, 3):
+        job.ranks[number].node = "node2"
+    job.run(10)
+    for number in (2, 3):
+        job.ranks[number].halted, job.ranks[number].told = True, False
+    job.run(6)
+
+    found = {(hang.who, hang.state, hang.confidence) for hang in job.take("hang")}
+    assert found == {("pretrain/rank2", "dead", 0.5), ("pretrain/rank3", "dead", 0.5)}
+
+
+@pytest.mark.parametrize("numbers", [(1,), (1, 2)])
+def test_ranks_whose_program_ended_are_dead_to_those_that_wait(job, numbers):
+    """As by an exception: they said that they were over."""
+    for number in numbers:
+        job.ranks[number].halted, job.ranks[number].process = True, "ended"
+    job.run(6)
+
+    found = {(hang.who, hang.state, hang.confidence) for hang in job.take("hang")}
+    assert found == {(f"pretrain/rank{number}", "dead", 1.0) for number in numbers}
+
+
+def test_a_bus_that_is_away_does_not_make_a_job_go_on(job):
+    """Nothing is heard for a while, and then the same as before."""
+    job.ranks[2].halted = True
+    job.run(6)
+    for rank in job.ranks:
+        rank.told = False
+    job.run(4)
+    for rank in job.ranks:
+        rank.told = True
+    job.run(6)
+
+    assert [hang.state for hang in job.take("hang")] == ["absent"]
+
+
+def test_agents_that_are_started_anew_do_not_make_a_job_go_on(job):
+    """They date the beginning of the processes anew, by a little."""
+    job.ranks[2].halted = True
+    job.run(6)
+    for rank in job.ranks:
+        rank.since_ns += 40_000
+    job.run(6)
+
+    assert [hang.state for hang in job.take("hang")] == ["absent"]
+
+
+def test_those_that_give_up_waiting_are_no_culprits(job):
+    """They abort, one after the other, as by a timeout; or a debugger looks at one."""
+    job.ranks[2].halted = True
+    job.run(6)
+    job.ranks[0].process = "stopped"
+    job.run(3)
+    job.ranks[1].process = "gone"
+    job.run(5)
+
+    assert [(hang.who, hang.state) for hang in job.take("hang")] == [("pretrain/rank2", "absent")]
+
+
+def test_a_program_that_says_nothing_any_more_is_named_with_a_doubt(job):
+    """It holds the interpreter's lock, and its last word was that it waits like all others."""
+    job.comm_ns = 1_000 * S
+    job.run(1)
+    job.ranks[3].heard = False
+    job.run(7)
+
+    (hang,) = job.take("hang")
+    assert (hang.who, hang.state, hang.confidence) == ("pretrain/rank3", "silent", 0.5)
+
+
+def test_a_rank_whose_words_do_not_come_through_makes_no_hang(job):
+    """The job goes on, as the others say."""
+    job.ranks[3].heard = False
+    job.run(20)
+
+    assert job.take("hang") == []
+
+
+def word(job, rows, progress=()):
+    """What node0 says of rank 0, in any words."""
+    at_ns = job.now_ns
+    return CollectiveBatch.of(
+        np.array(rows, CollectiveRow), np.array([*progress], ProgressRow), job="other", node="node0", at_ns=at_ns,
+        bound_ns=9, size=2, ranks=(RankState(rank=0, process="running", since_ns=5, heard_ns=at_ns),), groups=("g", "h"),
+        operations=("recv",), types=("x",),
+    )  # fmt: skip
+
+
+def test_a_rank_that_waits_in_a_group_of_which_it_does_not_say_how_far_it_is_stops_nothing(job):
+    """Whoever may write to a socket may say so; and the job of others is watched all the same."""
+    for _ in range(400):
+        job.pipeline.observe(word(job, [(0, 0, 0, 0, 3, 3, -1, 1, 0, 1, 1, 1)]))
+        job.run(0.25)
+    job.ranks[2].halted = True
+    job.run(6)
+
+    assert [hang.who for hang in job.take("hang") if hang.who.startswith("pretrain")] == ["pretrain/rank2"]
+
+
+def test_transfers_are_moves(job):
+    """A pipeline's stage that sends and receives, and has collectives at the end of a long step alone."""
+    for order in range(200):
+        rows = [(0, 0, 0, 0, 1, order, 1, 1, 9, 1, 1, 1), (0, 0, 0, 0, 1, order + 1, 1, 1, 0, 1, 1, 1)]
+        job.pipeline.observe(word(job, rows, [(0, 0, 1, 1)]))
+        job.run(0.25)
+
+    assert job.take("hang") == []

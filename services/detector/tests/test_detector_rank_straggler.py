@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from told_job import MS, S, ToldJob
+from told_job import MS, MeshJob, S, ToldJob
 
 
 @pytest.fixture
@@ -31,6 +31,19 @@ def test_a_rank_that_computes_longer_is_named(make_job):
     assert slow.related == {"jobs": ("pretrain",), "nodes": ("node2",)}
     assert slow.evidence["share"] == pytest.approx(0.24, abs=0.05)
     assert slow.at_ns - job.ranks[2].skew_ns - begun_ns <= 4 * S
+
+
+def test_a_slow_rank_of_long_steps_is_named(make_job):
+    """Of two seconds, with a single collective that follows a long time of computing."""
+    job = ToldJob(comm_ms=50.0)
+    for rank in job.ranks:
+        rank.compute_ns = 2 * S
+    job.run(60)
+    assert job.take("straggler") == []
+
+    job.ranks[1].compute_ns += S
+    job.run(60)
+    assert [event.who for event in job.take("straggler")] == ["pretrain/rank1"]
 
 
 def test_it_is_in_step_again(make_job):
@@ -117,12 +130,41 @@ def test_two_slow_ranks_of_eight_are_both_named(make_job):
 
 
 def test_clocks_do_not_matter(make_job):
-    """Nodes whose clocks are seconds apart, and one that steps meanwhile."""
+    """Nodes whose clocks are seconds apart, and one that steps meanwhile; who is slow is named all the same."""
     job = make_job()
+    job.bound_ns = -1
+    for number, rank in enumerate(job.ranks):
+        rank.skew_ns = number * 7 * S
+    job.run(6)
     job.ranks[3].skew_ns -= S // 2
     job.run(8)
-
     assert job.take("straggler") == []
+
+    job.ranks[2].compute_ns += 40 * MS
+    job.run(8)
+    assert [slow.who for slow in job.take("straggler")] == ["pretrain/rank2"]
+
+
+def test_a_process_that_is_stopped_again_and_again_is_named_by_that(make_job):
+    """It slows the collectives themselves, which all end together. A single stop is none."""
+    job = make_job()
+    job.ranks[1].process = "stopped"
+    job.run(0.25)
+    job.ranks[1].process = "running"
+    job.run(5)
+    assert job.take("straggler") == []
+
+    job.comm_ns *= 2
+    for count in range(20):
+        job.ranks[1].process = "stopped" if count % 2 else "running"
+        job.run(0.25)
+    job.comm_ns //= 2
+    job.ranks[1].process = "running"
+    job.run(6)
+
+    slow, again = job.take("straggler")
+    assert (slow.who, slow.state, again.state) == ("pretrain/rank1", "halted", "in-step")
+    assert slow.evidence["share"] > 0.2
 
 
 def test_a_job_that_is_over_ends_what_was_said_of_it(make_job):
@@ -132,6 +174,68 @@ def test_a_job_that_is_over_ends_what_was_said_of_it(make_job):
     job.run(6)
     for rank in job.ranks:
         rank.process = "ended"
-    job.run(1)
+    job.run(2)
 
     assert [slow.state for slow in job.take("straggler")] == ["compute", "over"]
+
+
+TENSOR_BY_DATA = {"tp0": (0, 1), "tp1": (2, 3), "dp0": (0, 2), "dp1": (1, 3)}
+
+
+def mesh(slow, times=1.8):
+    """Ranks that wait eight times for a peer of their tensor group, and then for one of their data group."""
+    programs = []
+    for rank in range(4):
+        own_ms = 5.0 * (times if rank in slow else 1.0)
+        programs.append([*((own_ms, f"tp{rank // 2}") for _ in range(8)), (own_ms, f"dp{rank % 2}")])
+    return programs
+
+
+@pytest.mark.parametrize("slow", [(), (3,), (0,), (2, 3), (0, 1)])
+def test_of_a_job_of_several_groups_the_slow_ranks_are_named_alone(slow):
+    """Not those that wait for them in another group. Two on one node are slow among their data peers alone."""
+    job = MeshJob(mesh(slow), TENSOR_BY_DATA)
+    job.run(20)
+
+    assert {event.who for event in job.events} == {f"mesh/rank{rank}" for rank in slow}
+    assert all(event.state == "compute" for event in job.events)
+
+
+def test_a_job_that_was_started_anew_is_watched_at_once(make_job):
+    """Its ranks count their collectives from the first again."""
+    job = make_job()
+    job.run(30)
+    for rank in job.ranks:
+        rank.since_ns = rank.ended_ns = job.now_ns
+        rank.begun = rank.through = rank.began_ns = 0
+        rank.done.clear()
+    job._due = None
+    job.ranks[3].compute_ns *= 2
+    job.run(6)
+
+    assert [event.who for event in job.take("straggler")] == ["pretrain/rank3"]
+
+
+def test_what_is_said_of_a_rank_ends_when_nothing_is_known_any_more(make_job):
+    """Another rank of the group is not heard, so that nobody knows who waits for whom."""
+    job = make_job()
+    job.ranks[2].compute_ns *= 2
+    job.run(6)
+    job.ranks[0].told = False
+    job.run(70)
+
+    assert [event.state for event in job.take("straggler")] == ["compute", "unknown"]
+
+
+def test_a_rank_that_another_run_named_is_not_slow_for_ever():
+    """Its job was over before this run began."""
+    job = ToldJob()
+    job.ranks[2].compute_ns *= 2
+    job.run(8)
+    (begun,) = job.take("straggler")
+    later = ToldJob()
+    later.name = "other"
+    later.pipeline.resume(begun)
+    later.run(70)
+
+    assert [event.state for event in later.take("straggler")] == ["unknown"]

@@ -33,6 +33,11 @@ class SimulatedRank:
     process: str = "running"
     told: bool = True
     """Whether its agent speaks."""
+    heard: bool = True
+    """Whether its own process speaks to the agent; if not, the agent tells what it said last."""
+    since_ns: int = START_NS
+    last: tuple = ()
+    """What its agent told last."""
     waited_for_data_ns: int = 0
     done: list[tuple[int, int, int]] = field(default_factory=list)
     """Number, beginning and end of what is not told yet."""
@@ -52,10 +57,11 @@ class ToldJob:
 
     def __init__(self, ranks=4, buckets=3, comm_ms=20.0, jitter=0.02, seed=1, **settings):
         self.now_ns = START_NS
-        self.ranks = [SimulatedRank(f"node{number}", skew_ns=number * 7 * S) for number in range(ranks)]
+        self.ranks = [SimulatedRank(f"node{number}", skew_ns=number * 70) for number in range(ranks)]
         self.events = []
         self.comm_ns = round(comm_ms * MS)
         self.name = "pretrain"
+        self.bound_ns = 400
         self.members = tuple(range(ranks))
         self._buckets = buckets
         self._jitter = jitter
@@ -84,7 +90,27 @@ class ToldJob:
 
     def batch(self, rank):
         """What a rank's node says now."""
-        number = self.ranks.index(rank)
+        if rank.heard or not rank.last:
+            rank.last = (self.now_ns, *self._said(rank))
+        heard_ns, rows, progress = rank.last
+        if not rank.heard:
+            rows = [row for row in rows if not row[8]]
+        return CollectiveBatch.of(
+            np.array(rows, CollectiveRow), np.array(progress, ProgressRow),
+            job=self.name, node=rank.node, at_ns=self.now_ns + rank.skew_ns, bound_ns=self.bound_ns,
+            size=len(self.ranks),
+            ranks=(
+                RankState(
+                    rank=self.ranks.index(rank), process=rank.process, since_ns=rank.since_ns,
+                    heard_ns=heard_ns + rank.skew_ns, data_ns=rank.waited_for_data_ns,
+                ),
+            ),
+            groups=("0",), members=(CollectiveGroup(name="0", members=runs(self.members)),),
+            operations=("all_reduce", rank.operation), types=("float32",),
+        )  # fmt: skip
+
+    def _said(self, rank):
+        """Rows and progress of a rank."""
         rows = [
             (
                 0,
@@ -106,18 +132,7 @@ class ToldJob:
         if rank.begun > rank.through:
             at = rank.begun
             rows.append((0, 0, 1, 0, at, at, -1, rank.began_ns + rank.skew_ns, 0, rank.elements, rank.elements, 4))
-        return CollectiveBatch.of(
-            np.array(rows, CollectiveRow), np.array([(0, 0, rank.begun, rank.through)], ProgressRow),
-            job=self.name, node=rank.node, at_ns=self.now_ns + rank.skew_ns, bound_ns=100, size=len(self.ranks),
-            ranks=(
-                RankState(
-                    rank=number, process=rank.process, since_ns=START_NS, heard_ns=self.now_ns + rank.skew_ns,
-                    data_ns=rank.waited_for_data_ns,
-                ),
-            ),
-            groups=("0",), members=(CollectiveGroup(name="0", members=runs(self.members)),),
-            operations=("all_reduce", rank.operation), types=("float32",),
-        )  # fmt: skip
+        return rows, [(0, 0, rank.begun, rank.through)]
 
     def _say(self, events):
         self.events += [event for event in events if event.kind in {"hang", "straggler"}]
@@ -139,7 +154,7 @@ class ToldJob:
                 return
             for rank in self.ranks:
                 rank.through, rank.ended_ns = rank.begun, ended_ns
-                rank.done.append((rank.begun, rank.began_ns, ended_ns))
+                rank.done.append((rank.begun, rank.began_ns, rank.ended_ns))
             self._due = None
 
     def _own_ns(self, rank):
@@ -159,3 +174,73 @@ def _node(name):
         path_addresses=("100.64.0.1",), entropies=(0,),
     )  # fmt: skip
     return Node(name=name, nics=(nic,))
+
+
+class MeshJob:
+    """A job of several groups. Each rank's program is a list of its own time and the group that it then waits in."""
+
+    def __init__(self, programs, groups, comm_ms=4.0, **settings):
+        self.now_ns = START_NS
+        self.events = []
+        self.programs = programs
+        self._groups = groups
+        self._comm_ns = round(comm_ms * MS)
+        self._free_ns = [START_NS] * len(programs)
+        self._at = [0] * len(programs)
+        self._orders = [0] * len(programs)
+        self._counts = [dict.fromkeys(groups, 0) for _ in programs]
+        self._rows = [[] for _ in programs]
+        self.pipeline = Pipeline(DetectorSettings(**settings))
+        for number in range(len(programs)):
+            self.pipeline.observe(_node(f"node{number}"))
+
+    def run(self, seconds):
+        """Lets time pass."""
+        until_ns = self.now_ns + round(seconds * S)
+        while self.now_ns < until_ns:
+            self.now_ns += TELL_NS
+            while self._step():
+                pass
+            for number in range(len(self.programs)):
+                events = self.pipeline.observe(self._batch(number), TELL_NS // len(self.programs))
+                self.events += [event for event in events if event.kind == "straggler"]
+            self.events += [event for event in self.pipeline.tick(0) if event.kind == "straggler"]
+
+    def _due(self, number):
+        own_ms, group = self.programs[number][self._at[number] % len(self.programs[number])]
+        return self._free_ns[number] + round(own_ms * MS), group
+
+    def _step(self):
+        """Ends one collective that all members have begun by now; whether there was one."""
+        due = [self._due(number) for number in range(len(self.programs))]
+        for name, members in self._groups.items():
+            if any(due[number][1] != name for number in members):
+                continue
+            ended_ns = max(due[number][0] for number in members) + self._comm_ns
+            if ended_ns > self.now_ns:
+                continue
+            for number in members:
+                self._orders[number] += 1
+                self._counts[number][name] += 1
+                self._at[number] += 1
+                self._free_ns[number] = ended_ns
+                place = list(self._groups).index(name)
+                count, order = self._counts[number][name], self._orders[number]
+                self._rows[number].append((0, place, 0, 0, count, order, -1, due[number][0], ended_ns, 9, 9, 4))
+            return True
+        return False
+
+    def _batch(self, number):
+        rows, self._rows[number] = self._rows[number], []
+        progress = [(0, place, count, count) for place, count in enumerate(self._counts[number].values()) if count]
+        return CollectiveBatch.of(
+            np.array(rows, CollectiveRow), np.array(progress, ProgressRow), job="mesh", node=f"node{number}",
+            at_ns=self.now_ns, bound_ns=100, size=len(self.programs),
+            ranks=(RankState(rank=number, process="running", since_ns=START_NS, heard_ns=self.now_ns),),
+            groups=tuple(self._groups),
+            members=tuple(
+                CollectiveGroup(name=name, members=runs(members))
+                for name, members in self._groups.items() if number in members
+            ),
+            operations=("all_reduce",), types=("float32",),
+        )  # fmt: skip

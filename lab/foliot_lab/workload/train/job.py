@@ -51,7 +51,9 @@ def train(arguments: argparse.Namespace) -> None:
         began_ns = _now_ns()
         for step in range(arguments.steps) if arguments.steps else itertools.count():
             lever.before_step()
-            loss = _step(model, optimizer, next(batches))
+            batch = next(batches)
+            lever.compute()
+            loss = _step(model, optimizer, batch)
             ended_ns = _now_ns()
             comm_ns = _comm_ns(model)
             line = {"step": step, "began_ns": began_ns, "ended_ns": ended_ns, "comm_ns": comm_ns, "loss": loss}

@@ -5,6 +5,7 @@
 | `hang` | it does not begin the step, for as long as the file says so |
 | `mismatch` | it begins another collective than the others |
 | `data-slow 40` | it waits 40 ms longer for its data |
+| `compute-slow 40` | it computes for 40 ms longer, as a slower processor would |
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ class Lever:
     def __init__(self, path: Path | None) -> None:
         self.data_wait_s = 0.0
         """For how much longer the data of this step take."""
+        self.compute_s = 0.0
+        """For how much longer this step is computed."""
         self._path = path
 
     def before_step(self) -> None:
         """Does what the file says now."""
-        self.data_wait_s = 0.0
+        self.data_wait_s = self.compute_s = 0.0
         while self._path is not None:
             try:
                 words = self._path.read_text().split()
@@ -44,9 +47,18 @@ class Lever:
                 case ["data-slow", ms]:
                     self.data_wait_s = float(ms) * 1e-3
                     return
+                case ["compute-slow", ms]:
+                    self.compute_s = float(ms) * 1e-3
+                    return
                 case ["mismatch"]:
                     dist.barrier()
                 case ["hang"]:
                     time.sleep(_POLL_S)
                 case _:  # the lab writes it just now
                     return
+
+    def compute(self) -> None:
+        """Computes for as long as this step is to take longer."""
+        until_s = time.perf_counter() + self.compute_s
+        while time.perf_counter() < until_s:
+            pass

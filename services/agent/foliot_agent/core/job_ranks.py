@@ -11,15 +11,18 @@ from foliot_schemas import CollectiveBatch, CollectiveGroup, CollectiveRow, Prog
 from foliot_schemas.collective import MOST_GROUPS, MOST_RANKS_OF_A_NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from foliot_agent.core.rank_report import RankReport, Row
     from foliot_schemas.collective import ProcessState
 
 _MOST_DONE = 2_048
 """Collectives that are done and not told yet, of a rank; older ones are dropped."""
+_MOST_OPEN = 256
+"""Collectives that are not done, of a rank: the oldest of them."""
 _MOST_ROWS = 4_096
-"""Rows of a batch, beyond which further ranks come in another: some 300 KB. NATS takes a megabyte by default."""
+"""Rows of a batch, beyond which further ranks come in another: some 300 KB. NATS takes a megabyte by default. And those
+that are done, of all ranks, in one telling: others come with the next."""
 _MOST_WORDS = 256
 _MOST_RUNS = 4_096
 """Runs of members of a rank's groups, all together, and of those in a batch."""
@@ -62,7 +65,7 @@ class Rank:
             self._learn(CollectiveGroup(name=group.name, description=group.description, members=group.members))
         self.progress = {each.group: (each.begun, each.done) for each in report.progress}
         if report.open is not None:
-            self.open = report.open
+            self.open = report.open[:_MOST_OPEN]
         self._lost += max(0, len(self.done) + len(report.done) - _MOST_DONE)
         self.done.extend(report.done)
         self.dropped = report.dropped + self._lost
@@ -134,8 +137,16 @@ class JobRanks:
             self._tell_groups_ns = at_ns + _GROUPS_EACH_NS
             for rank in self._ranks.values():
                 rank.untold |= dict.fromkeys(rank.groups)
+        left = _MOST_ROWS
         for part in self._parts():
-            yield _batch(part, self._node, at_ns, bound_ns)
+            done: list[list[Row]] = []
+            for rank in part:
+                done.append([rank.done.popleft() for _ in range(min(len(rank.done), left))])
+                left -= len(done[-1])
+            yield _batch(part, done, self._node, at_ns, bound_ns)
+        # Another one goes first next time.
+        for key in list(self._ranks)[:1]:
+            self._ranks[key] = self._ranks.pop(key)
 
     def _parts(self) -> Iterator[list[Rank]]:
         """Ranks of a job that go into one batch."""
@@ -173,11 +184,11 @@ class _Words:
         return tuple(self._numbers)
 
 
-def _batch(ranks: list[Rank], node: str, at_ns: int, bound_ns: int) -> CollectiveBatch:
+def _batch(ranks: list[Rank], done: list[list[Row]], node: str, at_ns: int, bound_ns: int) -> CollectiveBatch:
     groups, operations, types = _Words(MOST_GROUPS), _Words(_MOST_WORDS), _Words(_MOST_WORDS)
     rows, progress = [], []
     for place, rank in enumerate(ranks):
-        for row in _rows(rank):
+        for row in (*done[place], *rank.open):
             began_ns = row.began_ns + rank.epoch_ns
             rows.append(
                 (
@@ -192,11 +203,6 @@ def _batch(ranks: list[Rank], node: str, at_ns: int, bound_ns: int) -> Collectiv
         bound_ns=bound_ns, size=ranks[0].size, ranks=tuple(rank.state() for rank in ranks), groups=groups.all(),
         members=tuple(_untold(ranks)), operations=operations.all(), types=types.all(),
     )  # fmt: skip
-
-
-def _rows(rank: Rank) -> Iterable[Row]:
-    done = [rank.done.popleft() for _ in range(len(rank.done))]
-    return (*done, *rank.open)
 
 
 def _untold(ranks: list[Rank]) -> Iterator[CollectiveGroup]:

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import msgspec
 
-from foliot_schemas.bounds import Count, LongName, Name, Text, Time, Word, check_name
+from foliot_schemas.bounds import FAR_NS, LongName, Name, Text, Word, check_name
 from foliot_schemas.collective import MOST_RANKS
 
 MOST_BYTES = 1 << 18
 """The largest packet: more than a Unix socket sends by default."""
 _MOST_ROWS = 1_024
 _MOST_GROUPS = 256
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=FAR_NS // 2)]
+"""A count, or a time of CLOCK_MONOTONIC_RAW: with the reference time of its beginning it is still within bounds."""
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 _Peer = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_RANKS)]
 
@@ -22,23 +24,23 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     group: LongName
     operation: Word
-    number: Count
-    order: Count
+    number: _Count
+    order: _Count
     peer: _Peer
-    began_ns: Time
-    ended_ns: Time
-    elements_in: Count
-    elements_out: Count
+    began_ns: _Count
+    ended_ns: _Count
+    elements_in: _Count
+    elements_out: _Count
     type: Word
-    bytes: Count
+    bytes: _Count
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far it is in a group."""
 
     group: LongName
-    begun: Count
-    done: Count
+    begun: _Count
+    done: _Count
 
 
 class GroupTold(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,11 +57,11 @@ class RankReport(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     job: Name
     rank: _Rank
     size: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
-    began_ns: Time
+    began_ns: _Count
     """When the process began to record: by it, one that was started anew is told from its predecessor."""
-    sent_ns: Time
-    data_ns: Count = 0
-    dropped: Count = 0
+    sent_ns: _Count
+    data_ns: _Count = 0
+    dropped: _Count = 0
     over: bool = False
     progress: Annotated[tuple[Progress, ...], msgspec.Meta(max_length=_MOST_GROUPS)] = ()
     groups: Annotated[tuple[GroupTold, ...], msgspec.Meta(max_length=_MOST_GROUPS)] = ()
@@ -76,7 +78,7 @@ def read(packet: bytes) -> RankReport:
     """
     try:
         report = msgspec.json.decode(packet, type=RankReport)
-    except msgspec.DecodeError as error:  # a ValidationError is one
+    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError is the former
         raise ValueError(str(error)) from None
     check_name(report.job)
     if report.rank >= report.size:
@@ -85,7 +87,7 @@ def read(packet: bytes) -> RankReport:
         if each.done > each.begun:
             raise ValueError(f"in the group {each.group[:64]} more is done than begun")
     for group in report.groups:
-        if _last(group.members) >= report.size:
+        if _last(group.members) >= report.size or any(not step and count > 1 for _, step, count in group.members):
             raise ValueError(f"the group {group.name[:64]} has members that the job does not have")
     return report
 

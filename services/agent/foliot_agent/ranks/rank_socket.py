@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _MOST_CONNECTIONS = 128
-_AT_ONCE = 16
-"""Packets read in one turn of the event loop, of one connection."""
 _EACH_S = 0.25
 """How often the fleet is told."""
+_MOST_PACKETS = 32
+"""Packets that are read of a connection until then. A rank sends one or two. The others wait in the kernel."""
+_SAYS_NOTHING_S = 5.0
+"""A connection by which nothing came for so long is not a rank's."""
 _STOPPED = frozenset("tT")
 """States of a process that a signal or a debugger stopped (proc(5))."""
 _ZOMBIES = frozenset("ZX")
@@ -47,6 +49,9 @@ class _Connection:
         self.socket = made
         self.pid, _, _ = _CREDENTIALS.unpack(made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         self.rank: Rank | None = None
+        self.made_s = time.monotonic()
+        self.packets = 0
+        """Since the fleet was told last."""
 
 
 class RankSocket:
@@ -102,6 +107,7 @@ class RankSocket:
         while self._listening is not None:
             await asyncio.sleep(_EACH_S)
             self._look_at_processes()
+            self._read_on()
             for batch in self._ranks.batches(self._clock.now_ns(), self._clock.bound_ns()):
                 self._publish(batch)
 
@@ -121,7 +127,12 @@ class RankSocket:
         asyncio.get_running_loop().add_reader(made, self._read, connection)
 
     def _read(self, connection: _Connection) -> None:
-        for _ in range(_AT_ONCE):
+        loop = asyncio.get_running_loop()
+        while True:
+            if connection.packets >= _MOST_PACKETS:
+                loop.remove_reader(connection.socket)
+                return
+            connection.packets += 1
             try:
                 packet = connection.socket.recv(MOST_BYTES)
             except BlockingIOError:
@@ -153,10 +164,25 @@ class RankSocket:
         connection.rank = self._ranks.take(report, epoch_ns, now_ns)
         self._silent = [each for each in self._silent if each.rank is not connection.rank]
 
-    def _look_at_processes(self) -> None:
+    def _read_on(self) -> None:
+        """Lets those be read again that had said too much."""
+        loop = asyncio.get_running_loop()
         for connection in self._connections:
-            if (rank := connection.rank) is not None and not rank.over_ns:
-                rank.process = "stopped" if _state(connection.pid) in _STOPPED else "running"
+            if connection.packets >= _MOST_PACKETS:
+                loop.add_reader(connection.socket, self._read, connection)
+            connection.packets = 0
+
+    def _look_at_processes(self) -> None:
+        now_s = time.monotonic()
+        for connection in list(self._connections):
+            if (rank := connection.rank) is None:
+                if now_s - connection.made_s > _SAYS_NOTHING_S:
+                    self._leave(connection)
+            elif not rank.over_ns:
+                if _has_ended(connection.pid):  # a child that it had forked keeps the socket open
+                    self._leave(connection)
+                else:
+                    rank.process = "stopped" if _state(connection.pid) in _STOPPED else "running"
         for connection in list(self._silent):
             if _has_ended(connection.pid) and (rank := connection.rank) is not None:
                 self._silent.remove(connection)
@@ -166,8 +192,12 @@ class RankSocket:
         self._connections.discard(connection)
         asyncio.get_running_loop().remove_reader(connection.socket)
         connection.socket.close()
-        if connection.rank is not None and not connection.rank.over_ns:
+        if connection.rank is None or connection.rank.over_ns:
+            return
+        if connection.pid and not _has_ended(connection.pid):
             self._silent.append(connection)  # the kernel closes it before the process is gone
+        else:
+            connection.rank.ended("gone", self._clock.now_ns())
 
     def _reject(self, pid: int, packet: bytes, reason: str) -> None:
         self.rejected += 1
@@ -175,12 +205,15 @@ class RankSocket:
 
 
 def _has_ended(pid: int) -> bool:
+    """Whether a process is over, as far as the agent may know. One of a foreign PID namespace has the id 0."""
+    if not pid:
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
+        pass
     return _state(pid) in _ZOMBIES
 
 

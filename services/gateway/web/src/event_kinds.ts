@@ -9,8 +9,8 @@ export const STATES = {
   contention: ["fabric-contention", "own-nic", "incast", "slow-receiver", "reduced-rate", "clear"],
   threshold: ["over", "under"],
   mismatch: ["elsewhere", "agrees"],
-  hang: ["absent", "behind", "mismatch", "stopped", "dead", "stuck", "moving"],
-  straggler: ["compute", "data", "in-step"],
+  hang: ["absent", "behind", "mismatch", "stopped", "dead", "silent", "stuck", "moving", "over"],
+  straggler: ["compute", "data", "halted", "in-step", "over", "unknown"],
 } as const;
 
 export type KnownKind = keyof typeof STATES;

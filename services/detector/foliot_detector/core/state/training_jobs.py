@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.analysis.collectives import Group, Operation, Progress, RankRecord
-from foliot_schemas.collective import ranks_of
+from foliot_detector.core.state.program_time import Mark, ProgramTime
+from foliot_schemas.collective import place_of, ranks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -21,6 +22,9 @@ FORGOTTEN_NS = 60_000_000_000
 """A job or rank of which nothing is told for so long is forgotten."""
 _FRESH_NS = 2_000_000_000
 """A rank's word holds for so long: eight batches of its node."""
+_SAME_NS = 500_000_000
+"""A process that began to speak at another time is another one. The node's clock may have been set meanwhile, by less
+than the start of a process takes."""
 _MOST_JOBS = 1_024
 _MOST_RANKS_OF_A_NODE = 256
 """Ranks of all jobs that one node may claim: more than any host has GPUs, with some that are over."""
@@ -43,8 +47,8 @@ class Ended(NamedTuple):
     number: int
     began_ns: int
     ended_ns: int
-    operation: str
-    bytes: int
+    ran: Mark | None
+    """How long the rank's program had run when it began; None: not known."""
 
 
 class Collectives(NamedTuple):
@@ -56,22 +60,31 @@ class Collectives(NamedTuple):
 
 
 class Rank:
-    """One rank of a job, as its node told it last."""
+    """One rank of a job, as its node told it last. Times are of the timeline, unless another is named."""
 
-    def __init__(self, node: str, state: RankState) -> None:
+    def __init__(self, node: str, state: RankState, now_ns: int) -> None:
         self.node = node
         self.state = state
-        self.told_ns = 0
-        """When its node spoke of it last, on the timeline."""
+        self.told_ns = now_ns
+        """When its node spoke of it last."""
         self.at_ns = 0
         """The same, by the node's reference time."""
-        self.moved_ns = 0
-        """When it was last seen to begin or end a collective, on the timeline."""
+        self.is_heard = True
+        """Whether its own process had spoken to the node lately then. If not, it may be further than is known."""
+        self.looks = self.stopped_looks = 0
+        """How often its node has looked at its process, and found that stopped."""
+        self.moved_ns = now_ns
+        """When it was last seen to have begun or ended something."""
         self.gaps_ns: deque[int] = deque(maxlen=_MOST_MOVES)
         """Times between such moves."""
         self.progress: dict[str, Progress] = {}
         self.open: tuple[Operation, ...] = ()
+        """What it has begun and not ended, in the order in which it began it."""
+        self.head_ns = now_ns
+        """Since when the first of these is the first."""
         self.ended: deque[Operation] = deque(maxlen=_MOST_ENDED)
+        self.time = ProgramTime()
+        self._last_order = 0
 
     @property
     def is_over(self) -> bool:
@@ -82,6 +95,29 @@ class Rank:
         """Whether its node has spoken of it lately."""
         return now_ns - self.told_ns <= _FRESH_NS
 
+    def waited_ns(self, now_ns: int) -> int:
+        """For how long it has waited in a collective, or done nothing beside a transfer; 0: it does not wait.
+
+        The receipt of what comes later may be begun long before.
+        """
+        if not self.open or not self.is_heard or self.state.process != "running" or not self.is_fresh(now_ns):
+            return 0
+        since_ns = self.moved_ns if self.open[0].is_transfer else self.head_ns
+        return now_ns - since_ns
+
+    def take(self, progress: dict[str, Progress], operations: Sequence[Operation], now_ns: int) -> None:
+        """Takes what is told of it, in the order in which it began it."""
+        waiting = tuple(each for each in operations if not each.is_done)
+        self.ended.extend(each for each in operations if each.is_done)
+        last_order = max(self._last_order, operations[-1].order if operations else 0)
+        if last_order > self._last_order or _is_further(progress, self.progress):
+            if self.progress:
+                self.gaps_ns.append(now_ns - self.moved_ns)
+            self.moved_ns = now_ns
+        if not waiting or not self.open or waiting[0].order != self.open[0].order:
+            self.head_ns = now_ns
+        self.progress, self.open, self._last_order = progress, waiting, last_order
+
 
 class TrainingJob:
     """One job."""
@@ -90,6 +126,8 @@ class TrainingJob:
         self.name = name
         self.size = size
         self.ranks: dict[int, Rank] = {}
+        self.starts = 0
+        """How often a rank came, or was started anew."""
         self._told: dict[str, CollectiveGroup] = {}
         self._runs = 0
         self._groups: dict[str, Group] = {}
@@ -120,6 +158,11 @@ class TrainingJob:
         made = self._groups[name] = Group(name, told.description, tuple(ranks_of(told.members)))
         return made
 
+    def place(self, name: str, rank: int) -> int | None:
+        """The rank of a rank of the job in a group; None: it is none of its members, as far as is known."""
+        told = self._told.get(name)
+        return None if told is None else place_of(told.members, rank)
+
     def at_ns(self, node: str, now_ns: int) -> int:
         """A time of the timeline by a node's reference time, as it was told with the node's ranks."""
         told = next((rank for rank in self.ranks.values() if rank.node == node), None)
@@ -128,7 +171,8 @@ class TrainingJob:
     def record(self, number: int) -> RankRecord:
         """What a rank says, for the analysis of a hang."""
         rank = self.ranks[number]
-        groups = {name: self.group(name) for name in rank.progress}
+        names = {*rank.progress, *(each.group for each in (*rank.ended, *rank.open))}
+        groups = {name: self.group(name) for name in names}
         operations = sorted((*rank.ended, *rank.open), key=lambda each: each.order)
         return RankRecord(number, groups, dict(rank.progress), tuple(operations))
 
@@ -158,17 +202,24 @@ class TrainingJobs:
         job = self._job(batch)
         if job is None:
             return None
-        for told in batch.members:
-            job.learn(told)
+        claimed = [(place, state, self._rank(job, batch, state, now_ns)) for place, state in enumerate(batch.ranks)]
+        told = [(place, state, rank) for place, state, rank in claimed if rank is not None]
+        for group in batch.members:
+            # What a group consists of, its members say.
+            if any(place_of(group.members, state.rank) is not None for _, state, _ in told):
+                job.learn(group)
         rows, progress = batch.rows(), batch.progress()
         ended: list[Ended] = []
-        for place, state in enumerate(batch.ranks):
-            rank = self._rank(job, batch, state, now_ns)
-            if rank is None:
-                continue
+        for place, state, rank in told:
             rank.state, rank.told_ns, rank.at_ns = state, now_ns, batch.at_ns
-            _advance(rank, batch, progress[progress["rank"] == place], now_ns)
-            ended += _operations(job, rank, batch, rows[rows["rank"] == place])
+            rank.looks += 1
+            rank.stopped_looks += state.process == "stopped"
+            rank.is_heard = batch.at_ns - state.heard_ns <= _FRESH_NS
+            own = rows[rows["rank"] == place]
+            own = own[np.argsort(own["order"], kind="stable")]
+            known = _progress(batch, progress[progress["rank"] == place])
+            rank.take(known, _operations(job, state.rank, batch, own), now_ns)
+            ended += _ended(rank, batch, own)
         return Collectives(job, ended)
 
     def expire(self, now_ns: int) -> None:
@@ -198,7 +249,7 @@ class TrainingJobs:
     def _rank(self, job: TrainingJob, batch: CollectiveBatch, state: RankState, now_ns: int) -> Rank | None:
         """The rank that a node speaks of; None: it is another's, or the node has too many."""
         rank = job.ranks.get(state.rank)
-        if rank is not None and rank.node == batch.node and rank.state.since_ns == state.since_ns:
+        if rank is not None and rank.node == batch.node and abs(rank.state.since_ns - state.since_ns) < _SAME_NS:
             return rank
         if rank is not None and rank.node != batch.node and rank.is_fresh(now_ns) and not rank.is_over:
             return None
@@ -207,44 +258,47 @@ class TrainingJobs:
         elif self._of_node[batch.node] >= _MOST_RANKS_OF_A_NODE:
             return None
         self._of_node[batch.node] += 1
-        made = job.ranks[state.rank] = Rank(batch.node, state)
-        made.moved_ns = now_ns
+        job.starts += 1
+        made = job.ranks[state.rank] = Rank(batch.node, state, now_ns)
         return made
 
 
-def _advance(rank: Rank, batch: CollectiveBatch, rows: NDArray[np.void], now_ns: int) -> None:
-    progress = {
-        batch.groups[group]: Progress(begun, done)
-        for group, begun, done in zip(
-            rows["group"].tolist(), rows["begun"].tolist(), rows["done"].tolist(), strict=True
-        )
-    }
-    if progress != rank.progress:
-        if rank.progress:
-            rank.gaps_ns.append(now_ns - rank.moved_ns)
-        rank.moved_ns = now_ns
-    rank.progress = progress
+def _is_further(progress: dict[str, Progress], before: dict[str, Progress]) -> bool:
+    none = Progress(0, 0)
+    return any(each.begun > before.get(name, none).begun or each.done > before.get(name, none).done
+               for name, each in progress.items())  # fmt: skip
 
 
-def _operations(job: TrainingJob, rank: Rank, batch: CollectiveBatch, rows: NDArray[np.void]) -> Iterator[Ended]:
-    """Takes the operations of a rank in a batch; returns the collectives among them that have ended."""
-    waiting = []
-    for row in np.sort(rows, order="order").tolist():
-        _, group, operation, type_, number, order, peer, began_ns, ended_ns, into, out, bytes_ = row
+def _progress(batch: CollectiveBatch, rows: NDArray[np.void]) -> dict[str, Progress]:
+    columns = (rows["group"].tolist(), rows["begun"].tolist(), rows["done"].tolist())
+    return {batch.groups[group]: Progress(begun, done) for group, begun, done in zip(*columns, strict=True)}
+
+
+def _operations(job: TrainingJob, rank: int, batch: CollectiveBatch, rows: NDArray[np.void]) -> list[Operation]:
+    """The operations of a rank in a batch, as the analysis of hangs has them."""
+    made = []
+    for row in rows.tolist():
+        _, group, operation, type_, number, order, peer, _, ended_ns, into, out, _ = row
         name, kind = batch.operations[operation], batch.types[type_]
-        ends = _ends(job, batch.groups[group], rank.state.rank, peer, name)
+        ends = _ends(job, batch.groups[group], rank, peer, name)
         if ends is None:
             continue
-        made = Operation(
+        made.append(Operation(
             order, batch.groups[group], number, name, *ends, (((into,),), ((out,),)), ((kind,), (kind,)), ended_ns != 0
-        )
-        if not ended_ns:
-            waiting.append(made)
-            continue
-        rank.ended.append(made)
-        if peer < 0:
-            yield Ended(rank.state.rank, made.group, number, began_ns, ended_ns, name, bytes_)
-    rank.open = tuple(waiting)
+        ))  # fmt: skip
+    return made
+
+
+def _ended(rank: Rank, batch: CollectiveBatch, rows: NDArray[np.void]) -> Iterator[Ended]:
+    """The collectives of a rank in a batch that have ended."""
+    for order, began_ns, ended_ns in zip(
+        rows["order"].tolist(), rows["began_ns"].tolist(), rows["ended_ns"].tolist(), strict=True
+    ):
+        rank.time.take(order, began_ns, ended_ns)
+    rank.time.advance()
+    for row in rows[(rows["ended_ns"] != 0) & (rows["peer"] < 0)].tolist():
+        _, group, _, _, number, order, _, began_ns, ended_ns, *_ = row
+        yield Ended(rank.state.rank, batch.groups[group], number, began_ns, ended_ns, rank.time.at(order))
 
 
 def _ends(job: TrainingJob, group: str, rank: int, peer: int, operation: str) -> tuple[int | None, int | None] | None:
@@ -254,8 +308,7 @@ def _ends(job: TrainingJob, group: str, rank: int, peer: int, operation: str) ->
     """
     if peer < 0:
         return None, None
-    members = job.group(group).members
-    if rank not in members:
+    own = job.place(group, rank)
+    if own is None:
         return None
-    own = members.index(rank)
     return (own, peer) if operation == "send" else (peer, own)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _S = 1_000_000_000
 _LOOK_NS = _S // 4
 """How often jobs are looked at: as often as nodes speak of them."""
+_LARGE, _LARGE_LOOK_NS = 1_024, 2 * _S
+"""A job of more ranks that hangs is looked at less often, as that takes a while."""
 _USUAL, _USUAL_TIMES = 2, 3
 """Of the longest times between moves of a rank, the second is usual: within a step, others are much shorter."""
 _LEAST_MOVES = 5
@@ -41,6 +43,9 @@ _STANDING_NS = _S
 _CONFIRMED_NS = 3 * _LOOK_NS
 """For so long a finding must hold."""
 _MOST_NAMES = 64
+"""Ranks that are named for one hang, and nodes in an event."""
+_DOUBT = 0.5
+"""Confidence where others may know better."""
 
 
 class _Finding(NamedTuple):
@@ -53,16 +58,26 @@ class _Finding(NamedTuple):
     evidence: Evidence
 
 
+class _Open(NamedTuple):
+    """An event whose end is to come."""
+
+    event: Event
+    here_ns: int
+    """When it was said, on the timeline."""
+
+
 class JobHangDetector:
     """Events of kind ``hang``, one for each rank that is to blame, or one for the job."""
 
     def __init__(self, inventory: Inventory, settings: JobHangSettings) -> None:
         self._inventory = inventory
         self._hold_ns = round(settings.hang_s * _S)
-        self._open: dict[str, dict[str, Event]] = {}
+        self._open: dict[str, dict[str, _Open]] = {}
         """By job and whom they are about."""
         self._found: dict[str, dict[tuple[str, str], int]] = {}
         """By job: since when each finding, by whom it is about and its state, is found without a break."""
+        self._again_ns: dict[str, int] = {}
+        """By job: when to look again."""
         self._learnt: dict[str, tuple[int, int]] = {}
         """By rank: how long it held up its job and then went on by itself, and when."""
         self._missing_ns: dict[str, int] = {}
@@ -72,7 +87,7 @@ class JobHangDetector:
     def resume(self, event: Event) -> None:
         """Watches whether a job goes on that an earlier run said to hang."""
         if event.kind == HANG.name and not is_relief(event):
-            self._open.setdefault(event.who.partition("/")[0], {})[event.who] = event
+            self._open.setdefault(_job_of(event), {})[event.who] = _Open(event, 0)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:  # noqa: ARG002 - the jobs are learnt before
         """Nothing: verdicts come with time."""
@@ -80,7 +95,7 @@ class JobHangDetector:
 
     def tick(self, now_ns: int) -> list[Event]:
         """Looks at all jobs."""
-        if now_ns - self._looked_ns < _LOOK_NS:
+        if abs(now_ns - self._looked_ns) < _LOOK_NS:
             return []
         self._looked_ns = now_ns
         jobs = self._inventory.training
@@ -88,42 +103,52 @@ class JobHangDetector:
         for name in [name for name in self._open if jobs.get(name) is None]:
             # Another run of this detector may have known it: it is given the time to speak.
             if now_ns - self._missing_ns.setdefault(name, now_ns) >= FORGOTTEN_NS:
-                events += self._relieved(name, now_ns, "over")
-        self._found = {name: found for name, found in self._found.items() if jobs.get(name) is not None}
+                events += [self._ended(each, now_ns, "over") for each in self._open.pop(name).values()]
         self._missing_ns = {name: since_ns for name, since_ns in self._missing_ns.items() if name in self._open}
+        for known in (self._found, self._again_ns):
+            for name in [name for name in known if jobs.get(name) is None]:
+                del known[name]
+        self._learnt = {who: each for who, each in self._learnt.items() if now_ns - each[1] <= _LEARNT_FOR_NS}
         return events
 
     def _look(self, job: TrainingJob, now_ns: int) -> Iterator[Event]:
         if all(rank.is_over for rank in job.ranks.values()):
-            yield from self._relieved(job.name, now_ns, "over")
+            for each in self._open.pop(job.name, {}).values():
+                yield self._ended(each, now_ns, "over")
             return
-        waiting = [rank for rank in job.ranks.values() if rank.open and rank.is_fresh(now_ns) and not rank.is_over]
-        longest_ns = max((now_ns - rank.moved_ns for rank in waiting), default=0)
+        yield from self._relieved(job, now_ns)
+        longest_ns = max((rank.waited_ns(now_ns) for rank in job.ranks.values()), default=0)
+        # What takes long to tell is asked last.
+        if longest_ns < self._hold_ns - _CONFIRMED_NS or now_ns < self._again_ns.get(job.name, 0):
+            if longest_ns < self._hold_ns - _CONFIRMED_NS:
+                self._found.pop(job.name, None)
+            return
         patience_ns = self._patience_ns(job)
         if longest_ns < patience_ns - _CONFIRMED_NS:
             self._found.pop(job.name, None)
-            if job.name in self._open and longest_ns < self._hold_ns:
-                self._learn(job, now_ns)
-                for rank in job.ranks.values():
-                    rank.gaps_ns = deque((gap for gap in rank.gaps_ns if gap < self._hold_ns), rank.gaps_ns.maxlen)
-                yield from self._relieved(job.name, now_ns, "moving")
             return
+        if len(job.ranks) > _LARGE:
+            self._again_ns[job.name] = now_ns + _LARGE_LOOK_NS
+        yield from self._judge(job, longest_ns, patience_ns, now_ns)
+
+    def _judge(self, job: TrainingJob, longest_ns: int, patience_ns: int, now_ns: int) -> Iterator[Event]:
+        """Names whom the job waits for, if that was found for long enough."""
         found = {(finding.who, finding.state): finding for finding in _found(job, now_ns, longest_ns)}
         # Nodes speak one after the other, so that a job that goes on looks torn for a moment.
         before = self._found.get(job.name, {})
         since = self._found[job.name] = {key: before.get(key, now_ns) for key in found}
-        known = self._open.setdefault(job.name, {})
+        known = self._open.get(job.name, {})
         # A rank may be named after the job was: its node spoke later.
         for key, finding in found.items():
             if now_ns - since[key] < _CONFIRMED_NS or longest_ns < patience_ns:
                 continue
-            if finding.state == "absent" and longest_ns < self._learnt_ns(finding.who, now_ns):
+            if finding.state == "absent" and longest_ns < self._learnt_ns(finding.who):
                 continue
             if finding.who not in known and not (finding.who == job.name and known):
-                known[finding.who] = event = self._begun(job, finding, longest_ns, now_ns)
+                event = self._begun(job, finding, longest_ns, now_ns)
+                known[finding.who] = _Open(event, now_ns)
+                self._open[job.name] = known
                 yield event
-        if not known:
-            del self._open[job.name]
 
     def _patience_ns(self, job: TrainingJob) -> int:
         """For how long its ranks may wait."""
@@ -132,21 +157,33 @@ class JobHangDetector:
             return self._hold_ns * _SETTING_UP_TIMES
         return self._hold_ns + _USUAL_TIMES * max(gaps)
 
-    def _learnt_ns(self, who: str, now_ns: int) -> int:
+    def _learnt_ns(self, who: str) -> int:
         """For how long a rank may hold up the others, as it did so before and went on by itself."""
-        learnt_ns, at_ns = self._learnt.get(who, (0, 0))
-        if learnt_ns and now_ns - at_ns > _LEARNT_FOR_NS:
-            del self._learnt[who]
-            return 0
+        learnt_ns, _ = self._learnt.get(who, (0, 0))
         return round(_LEARNT_TIMES * learnt_ns)
 
-    def _learn(self, job: TrainingJob, now_ns: int) -> None:
-        """Remembers how long a rank took that went on by itself: it was at work, as when it writes a checkpoint."""
-        for event in self._open[job.name].values():
-            lasted_ns = job.at_ns(_node(event), now_ns) - event.since_ns
-            if event.state == "absent" and lasted_ns <= _LONGEST_LEARNT_NS:
-                before_ns, _ = self._learnt.get(event.who, (0, 0))
-                self._learnt[event.who] = max(before_ns, lasted_ns), now_ns
+    def _relieved(self, job: TrainingJob, now_ns: int) -> Iterator[Event]:
+        """Ends what was said, once a rank that it is about, or one that waited, was seen to go on."""
+        known = self._open.get(job.name)
+        if not known:
+            return
+        first_ns = min(each.here_ns for each in known.values())
+        moved = {number for number, rank in job.ranks.items() if rank.moved_ns > first_ns and rank.gaps_ns}
+        if not moved:
+            return
+        for who, each in list(known.items()):
+            number = _rank_of(who)
+            rank = None if number is None else job.ranks.get(number)
+            if each.event.state == "absent" and rank is not None and rank.moved_ns > each.here_ns:
+                # It went on by itself: it was at work, as when it writes a checkpoint.
+                lasted_ns = job.at_ns(rank.node, now_ns) - each.event.since_ns
+                if lasted_ns <= _LONGEST_LEARNT_NS:
+                    self._learnt[who] = max(self._learnt_ns(who), lasted_ns), now_ns
+            yield self._ended(each, now_ns, "moving")
+        del self._open[job.name]
+        self._found.pop(job.name, None)
+        for rank_ in job.ranks.values():
+            rank_.gaps_ns = deque((gap for gap in rank_.gaps_ns if gap < self._hold_ns), rank_.gaps_ns.maxlen)
 
     def _begun(self, job: TrainingJob, finding: _Finding, longest_ns: int, now_ns: int) -> Event:
         at_ns = job.at_ns(finding.node, now_ns)
@@ -158,72 +195,84 @@ class JobHangDetector:
             confidence=finding.confidence, evidence=finding.evidence, related={"jobs": (job.name,), "nodes": nodes},
         )  # fmt: skip
 
-    def _relieved(self, name: str, now_ns: int, state: str) -> Iterator[Event]:
-        job = self._inventory.training.get(name)
-        for begun in self._open.pop(name, {}).values():
-            node = _node(begun)
-            here_ns = self._inventory.at_ns(node, now_ns) if job is None else job.at_ns(node, now_ns)
-            at_ns = max(here_ns, begun.since_ns)
-            relief = ended(begun, state, at_ns, {"lasted_s": (at_ns - begun.since_ns) / _S})
-            yield msgspec.structs.replace(relief, related=begun.related)
+    def _ended(self, begun: _Open, now_ns: int, state: str) -> Event:
+        event = begun.event
+        job, node = self._inventory.training.get(_job_of(event)), event.related.get("nodes", ("",))[0]
+        here_ns = self._inventory.at_ns(node, now_ns) if job is None else job.at_ns(node, now_ns)
+        at_ns = max(here_ns, event.since_ns)
+        relief = ended(event, state, at_ns, {"lasted_s": (at_ns - event.since_ns) / _S})
+        return msgspec.structs.replace(relief, related=event.related)
 
 
 def _found(job: TrainingJob, now_ns: int, longest_ns: int) -> Iterator[_Finding]:
-    """Whom to name for a hang: ranks whose process is stopped or gone, those that the wait blames, or the job."""
-    lost = {
-        number: rank
-        for number, rank in job.ranks.items()
-        if rank.state.process in {"stopped", "gone"} and rank.is_fresh(now_ns)
-    }
+    """Whom to name for a hang: those that the wait blames; else those whose process does not run; else the job."""
     present = {
-        number: job.record(number)
-        for number, rank in job.ranks.items()
-        if number not in lost and rank.is_fresh(now_ns) and not rank.is_over
+        number: rank for number, rank in job.ranks.items() if rank.is_fresh(now_ns) or rank.state.process == "gone"
     }
-    verdict = judge(present, job.size)
-    waiting = sum(bool(job.ranks[number].open) for number in present)
+    verdict = judge({number: job.record(number) for number in present}, job.size)
     told: _Told = {
-        "waited_s": round(longest_ns / _S, 1), "waiting": waiting, "heard": len(present) + len(lost), "size": job.size,
+        "waited_s": round(longest_ns / _S, 1), "waiting": sum(bool(rank.open) for rank in present.values()),
+        "heard": len(present), "size": job.size,
     }  # fmt: skip
-    for number, rank in sorted(lost.items()):
-        state = "stopped" if rank.state.process == "stopped" else "dead"
-        yield _Finding(_name(job, number), state, rank.node, 1.0, told | _place(job, rank))
-    named = {*lost}
-    for blame in verdict.blamed:
-        rank_ = job.ranks.get(blame.rank)
-        if blame.rank in named or (blame.why == "dead" and lost):
-            continue
-        if rank_ is not None and now_ns - rank_.moved_ns < longest_ns - _STANDING_NS:
+    named = False
+    for blame in verdict.blamed[:_MOST_NAMES]:
+        rank = job.ranks.get(blame.rank)
+        why, confidence = _why(rank, blame.why, is_certain=verdict.is_certain)
+        runs = rank is not None and why == blame.why
+        if runs and blame.why != "dead" and rank is not None and now_ns - rank.moved_ns < longest_ns - _STANDING_NS:
             continue
         evidence: _Told = {
             **told, "group": blame.group, "collective": blame.collective, "number": blame.number,
             "certain": verdict.is_certain,
         }  # fmt: skip
-        node = "" if rank_ is None else rank_.node
-        confidence = 1.0 if verdict.is_certain else 0.5
-        named.add(blame.rank)
-        yield _Finding(_name(job, blame.rank), blame.why, node or _nodes(job)[0], confidence, evidence)
-    if not named and len(present) == job.size:
-        rank_ = max((job.ranks[number] for number in present), key=lambda each: (bool(each.open), -each.moved_ns))
-        yield _Finding(job.name, "stuck", rank_.node, 1.0, told | _place(job, rank_))
+        named = True
+        node = _nodes(job)[0] if rank is None else rank.node
+        yield _Finding(_name(job, blame.rank), why, node, confidence, evidence)
+    if named:
+        return
+    # All have begun the same, as far as is known. Who does not run, or says nothing, may not have seen to its part.
+    idle = [number for number, rank in sorted(present.items()) if _why(rank, "", is_certain=True)[0]]
+    awaited = [number for number in verdict.awaited if (rank := job.ranks.get(number)) is not None and not rank.is_over]
+    if not idle and len({job.ranks[number].node for number in awaited}) == 1 and len(awaited) == len(verdict.awaited):
+        idle = awaited  # a node that is gone with all of its ranks
+    for number in idle[:_MOST_NAMES]:
+        rank = job.ranks[number]
+        why, confidence = _why(rank, "dead", is_certain=False)
+        yield _Finding(_name(job, number), why, rank.node, confidence, told | _place(job, rank))
+    if not idle and len(present) == job.size:
+        rank = max(present.values(), key=lambda each: each.waited_ns(now_ns))
+        yield _Finding(job.name, "stuck", rank.node, 1.0, told | _place(job, rank))
+
+
+def _why(rank: Rank | None, why: str, *, is_certain: bool) -> tuple[str, float]:
+    """What is to be said of a rank that is to blame, and how sure that is: its process goes before its collectives."""
+    if rank is not None and rank.is_over:
+        return "dead", 1.0
+    if rank is not None and rank.state.process == "stopped":
+        return "stopped", 1.0
+    if rank is not None and not rank.is_heard:
+        return "silent", _DOUBT
+    return why, 1.0 if is_certain else _DOUBT
 
 
 def _place(job: TrainingJob, rank: Rank) -> _Told:
-    """Where a rank stands; where most stand, if it does not wait itself."""
+    """Where a rank stands; where another stands, if it does not wait itself."""
     at = rank.open or next((other.open for other in job.ranks.values() if other.open), ())
-    if not at:
-        return {}
-    first = min(at, key=lambda each: each.order)
-    return {"group": first.group, "collective": first.name, "number": first.number}
+    return {"group": at[0].group, "collective": at[0].name, "number": at[0].number} if at else {}
 
 
 def _name(job: TrainingJob, rank: int) -> str:
     return f"{job.name}/rank{rank}"
 
 
+def _rank_of(who: str) -> int | None:
+    number = who.rpartition("/rank")[2]
+    return int(number) if "/rank" in who and number.isdecimal() else None
+
+
+def _job_of(event: Event) -> str:
+    return event.who.partition("/")[0]
+
+
 def _nodes(job: TrainingJob) -> tuple[str, ...]:
     return tuple(sorted({rank.node for rank in job.ranks.values()})[:_MOST_NAMES])
-
-
-def _node(event: Event) -> str:
-    return event.related.get("nodes", ("",))[0]

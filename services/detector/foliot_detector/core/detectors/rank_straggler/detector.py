@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
-from foliot_detector.core.state.training_jobs import Collectives
+from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives
 from foliot_schemas import Event
 from foliot_schemas.event_kinds import STRAGGLER, is_relief
 
@@ -22,39 +22,74 @@ if TYPE_CHECKING:
     from foliot_detector.core.detectors.rank_straggler.settings import RankStragglerSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_detector.core.state.training_jobs import Rank, TrainingJob
+    from foliot_detector.core.state.training_jobs import TrainingJob
     from foliot_schemas.event import Evidence
 
+_LOOK_NS = 1_000_000_000
 _BY_DATA = 0.5
 """Share of what a rank costs from which on it is its data's fault."""
 _LEAST_MEMBERS, _MOST_MEMBERS = 2, 1_024
 """Of groups that are looked at. Peers of a role are in small ones, and all of a large job are no peers."""
 _MOST_GROUPS = 4_096
 """Groups of a job that are looked at."""
+_HALTED = 0.25
+"""Share of looks in which a process that is stopped again and again was found so. A node looks four times a second."""
+_PACES, _LEAST_PACES = 30, 3
 _EASED = 0.5
 """Share of the threshold below which a rank is in step again."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """A rank that costs its peers time now, or did."""
+    """A rank in a group: whether it costs its peers time there."""
 
     windows: int = 0
-    """For how many on end it was so; or, if an event says that it is slow, was not so."""
+    """For how many on end it was so; or, if an event says that it is slow there, was not so."""
     since_ns: int = 0
     """When that began, by its node's reference time."""
-    open: Event | None = None
+
+
+@dataclass(slots=True)
+class _Named:
+    """A rank that an event says to be slow."""
+
+    event: Event
+    group: str
+    """The one by whose collectives it was found; empty: another run of the detector found it."""
+    judged_ns: int
+    """When it was looked at last, on the timeline."""
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What is counted of a rank, as it was when the window of a group began."""
+
+    data_ns: int = 0
+    looks: int = 0
+    stopped_looks: int = 0
+
+
+class _Signs(NamedTuple):
+    """What else a rank did in a window."""
+
+    waited: float
+    """For what share of it, its program waited for data."""
+    stopped: float
+    """In what share of the looks at it, its process was stopped."""
 
 
 @dataclass(slots=True)
 class _Watched:
     """One job."""
 
-    size: int
+    starts: int
+    """How often its ranks had been started."""
     groups: dict[str, OwnTimes] = field(default_factory=dict)
-    ranks: dict[int, _Watch] = field(default_factory=lambda: defaultdict(_Watch))
-    data_ns: dict[tuple[str, int], int] = field(default_factory=dict)
-    """How long a rank had waited for data when the window of a group began."""
+    ranks: dict[tuple[str, int], _Watch] = field(default_factory=lambda: defaultdict(_Watch))
+    """By group and rank."""
+    counted: dict[tuple[str, int], _Counted] = field(default_factory=dict)
+    paces_ns: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
+    """By group, the time for each of its collectives in windows in which no process was stopped."""
 
 
 class RankStragglerDetector:
@@ -65,12 +100,14 @@ class RankStragglerDetector:
         self._share = settings.straggler_share
         self._windows = settings.straggler_windows
         self._jobs: dict[str, _Watched] = {}
-        self._resumed: dict[str, Event] = {}
+        self._named: dict[str, _Named] = {}
+        """By the name of the rank."""
+        self._looked_ns = 0
 
     def resume(self, event: Event) -> None:
         """Watches whether a rank is in step again that an earlier run said to be slow."""
         if event.kind == STRAGGLER.name and not is_relief(event):
-            self._resumed[event.who] = event
+            self._named[event.who] = _Named(event, "", 0)
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
         """Takes the collectives that ranks ended."""
@@ -78,8 +115,8 @@ class RankStragglerDetector:
             return []
         job = seen.job
         watched = self._jobs.get(job.name)
-        if watched is None or watched.size != job.size:
-            watched = self._jobs[job.name] = _Watched(job.size)
+        if watched is None or watched.starts != job.starts:
+            watched = self._jobs[job.name] = _Watched(job.starts)
         events: list[Event] = []
         for each in seen.ended:
             members = job.group(each.group).members
@@ -95,99 +132,129 @@ class RankStragglerDetector:
         return events
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Ends what is said of jobs that are over."""
+        """Ends what is said of jobs that are over, and of ranks of which nothing is known any more."""
+        if abs(now_ns - self._looked_ns) < _LOOK_NS:
+            return []
+        self._looked_ns = now_ns
+        jobs = self._inventory.training
+        for name in [name for name in self._jobs if jobs.get(name) is None]:
+            del self._jobs[name]
         events: list[Event] = []
-        for name, watched in list(self._jobs.items()):
-            job = self._inventory.training.get(name)
-            if job is not None and not all(rank.is_over for rank in job.ranks.values()):
-                continue
-            for watch in watched.ranks.values():
-                if watch.open is not None:
-                    events.append(self._ended(watch.open, "over", now_ns, {}))
-                    watch.open = None
-            if job is None:
-                del self._jobs[name]
+        for who, named in list(self._named.items()):
+            job = jobs.get(who.partition("/")[0])
+            named.judged_ns = named.judged_ns or now_ns
+            if job is not None and all(rank.is_over for rank in job.ranks.values()):
+                events.append(self._ended(who, "over", now_ns, {}))
+            elif now_ns - named.judged_ns >= FORGOTTEN_NS:
+                events.append(self._ended(who, "unknown", now_ns, {}))
         return events
 
     def _judge(
         self, job: TrainingJob, watched: _Watched, group: str, found: list[Excess], now_ns: int
     ) -> Iterator[Event]:
         """Looks at what the ranks of a group cost in a window."""
-        waits = self._data_waits(job, watched, group, found[0].window_ns)
+        signs = _signs(job, watched, group, found[0].window_ns)
+        slowdown = _slowdown(watched.paces_ns[group], signs, found[0])
         for each in found:
-            rank = job.ranks.get(each.rank)
-            if rank is None:
+            rank, who = job.ranks.get(each.rank), f"{job.name}/rank{each.rank}"
+            named = self._named.get(who)
+            if rank is None or (named is not None and named.group not in {"", group}):
                 continue
-            watch, who = watched.ranks[each.rank], f"{job.name}/rank{each.rank}"
-            if who in self._resumed:
-                watch.open = self._resumed.pop(who)
-            if not self._is_changed(watch, each, rank):
+            if named is not None:
+                named.group, named.judged_ns = group, now_ns
+            is_halted = _is_halted(each.rank, signs)
+            share = max(each.share, slowdown) if is_halted else each.share
+            watch = watched.ranks[group, each.rank]
+            if not self._is_changed(watch, share, rank.at_ns - each.window_ns, is_named=named is not None):
                 continue
-            by_data = _by_data(each, waits)
-            evidence = {**_evidence(each), "group": group, "by_data": round(by_data, 2)}
-            if watch.open is None:
-                watch.open = self._begun(job, each.rank, watch, evidence, now_ns, by_data=by_data)
-                yield watch.open
+            by_data = _by_data(each, signs)
+            evidence = {
+                **_evidence(each), "share": round(share, 3), "group": group, "by_data": round(by_data, 2),
+                "stopped": round(signs[each.rank].stopped, 2),
+            }  # fmt: skip
+            if named is None:
+                state = "data" if by_data >= _BY_DATA else "halted" if is_halted else "compute"
+                event = _begun(job, each.rank, now_ns, since_ns=watch.since_ns, state=state, evidence=evidence)
+                self._named[who] = _Named(event, group, now_ns)
+                yield event
             else:
-                yield self._ended(watch.open, "in-step", now_ns, evidence)
-                watch.open = None
+                yield self._ended(who, "in-step", now_ns, evidence)
 
-    def _is_changed(self, watch: _Watch, each: Excess, rank: Rank) -> bool:
+    def _is_changed(self, watch: _Watch, share: float, since_ns: int, *, is_named: bool) -> bool:
         """Whether a rank has been slow for long enough now, or in step again."""
-        is_slow = each.share >= (self._share if watch.open is None else _EASED * self._share)
-        if is_slow == (watch.open is not None):
+        is_slow = share >= (_EASED * self._share if is_named else self._share)
+        if is_slow == is_named:
             watch.windows = 0
             return False
         if not watch.windows:
-            watch.since_ns = rank.at_ns - each.window_ns
+            watch.since_ns = since_ns
         watch.windows += 1
         if watch.windows < self._windows:
             return False
         watch.windows = 0
         return True
 
-    def _data_waits(self, job: TrainingJob, watched: _Watched, group: str, window_ns: int) -> dict[int, float]:
-        """For what share of the window each rank of the group waited for its data."""
-        waits = {}
-        for number in watched.groups[group].members:
-            if (rank := job.ranks.get(number)) is None:
-                continue
-            key, waited_ns = (group, number), rank.state.data_ns
-            waits[number] = max(0, waited_ns - watched.data_ns.get(key, waited_ns)) / window_ns
-            watched.data_ns[key] = waited_ns
-        return waits
-
-    def _begun(
-        self, job: TrainingJob, number: int, watch: _Watch, evidence: Evidence, now_ns: int, *,
-        by_data: float,
-    ) -> Event:  # fmt: skip
-        rank = job.ranks[number]
-        at_ns = max(job.at_ns(rank.node, now_ns), watch.since_ns)
-        fault = f"{job.name}/rank{number}/slow-{watch.since_ns}"
-        return Event(
-            id=fault, kind=STRAGGLER.name, who=f"{job.name}/rank{number}",
-            state="data" if by_data >= _BY_DATA else "compute", at_ns=at_ns, since_ns=watch.since_ns, fault=fault,
-            evidence=evidence, related={"jobs": (job.name,), "nodes": (rank.node,)},
-        )  # fmt: skip
-
-    def _ended(self, begun: Event, state: str, now_ns: int, evidence: Evidence) -> Event:
+    def _ended(self, who: str, state: str, now_ns: int, evidence: Evidence) -> Event:
+        begun = self._named.pop(who).event
         node = begun.related.get("nodes", ("",))[0]
-        job = self._inventory.training.get(begun.who.partition("/")[0])
+        job = self._inventory.training.get(who.partition("/")[0])
         at_ns = self._inventory.at_ns(node, now_ns) if job is None else job.at_ns(node, now_ns)
         relief = ended(begun, state, max(at_ns, begun.since_ns), evidence)
         return msgspec.structs.replace(relief, related=begun.related)
 
 
-def _by_data(each: Excess, waits: dict[int, float]) -> float:
+def _begun(
+    job: TrainingJob, number: int, now_ns: int, *, since_ns: int, state: str, evidence: Evidence
+) -> Event:  # fmt: skip
+    rank = job.ranks[number]
+    at_ns = max(job.at_ns(rank.node, now_ns), since_ns)
+    fault = f"{job.name}/rank{number}/slow-{since_ns}"
+    return Event(
+        id=fault, kind=STRAGGLER.name, who=f"{job.name}/rank{number}", state=state, at_ns=at_ns, since_ns=since_ns,
+        fault=fault, evidence=evidence, related={"jobs": (job.name,), "nodes": (rank.node,)},
+    )  # fmt: skip
+
+
+def _signs(job: TrainingJob, watched: _Watched, group: str, window_ns: int) -> dict[int, _Signs]:
+    """What else the ranks of a group did in the window that ends now."""
+    signs = {}
+    for number in watched.groups[group].members:
+        if (rank := job.ranks.get(number)) is None:
+            continue
+        now = _Counted(rank.state.data_ns, rank.looks, rank.stopped_looks)
+        before = watched.counted.get((group, number), now)
+        watched.counted[group, number] = now
+        signs[number] = _Signs(
+            max(0, now.data_ns - before.data_ns) / window_ns,
+            (now.stopped_looks - before.stopped_looks) / max(now.looks - before.looks, 1),
+        )
+    return signs
+
+
+def _is_halted(rank: int, signs: dict[int, _Signs]) -> bool:
+    """Whether a rank's process was stopped again and again, and those of its peers were not."""
+    others = [each.stopped for other, each in signs.items() if other != rank]
+    return rank in signs and signs[rank].stopped >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
+
+
+def _slowdown(paces_ns: deque[float], signs: dict[int, _Signs], window: Excess) -> float:
+    """By what share of a window its collectives took longer than in those before in which no process was stopped."""
+    pace_ns = window.window_ns / window.numbers
+    usual_ns = statistics.median(paces_ns) if len(paces_ns) >= _LEAST_PACES else pace_ns
+    if all(each.stopped == 0 for each in signs.values()):
+        paces_ns.append(pace_ns)
+    return 1 - usual_ns / pace_ns
+
+
+def _by_data(each: Excess, signs: dict[int, _Signs]) -> float:
     """The share of what a rank costs for which it waited longer for its data than its peers."""
-    others = [wait for other, wait in waits.items() if other != each.rank]
-    usual = statistics.median(others) if others else 0.0
-    return (waits.get(each.rank, 0.0) - usual) / each.share if each.share > 0 else 0.0
+    others = [sign.waited for other, sign in signs.items() if other != each.rank]
+    usual = statistics.median(others or [0.0])
+    return (signs[each.rank].waited - usual) / each.share if each.share > 0 and each.rank in signs else 0.0
 
 
 def _evidence(each: Excess) -> dict[str, float | int | str | bool]:
     return {
-        "share": round(each.share, 3),
         "late_ms": round(each.excess_ns / each.numbers / 1e6, 3),
         "each_ms": round(each.window_ns / each.numbers / 1e6, 3),
     }
