@@ -53,12 +53,22 @@ class _Cause(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
+class _Rank(msgspec.Struct, frozen=True, kw_only=True):
+    event: str
+    nodes: tuple[str, ...]
+    sentence: str
+    since_ns: int
+    confidence: float
+
+
 class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway's answer about one job."""
 
     job: _Job
     slowest: _Flow | None
     cause: _Cause | None
+    ranks: tuple[_Rank, ...] = ()
+    """Empty also by gateways of an earlier version, which do not know of ranks."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -111,6 +121,10 @@ def of_job(found: JobWhy) -> Iterator[str]:
     """The lines about one job."""
     yield _headline(found.job)
     yield f"  nodes    {_some(found.job.nodes)}"
+    for rank in found.ranks:
+        doubt = f", confidence {rank.confidence:.2g}" if rank.confidence < 1 else ""
+        yield f"  rank     {rank.sentence}{doubt}"
+        yield f"           on {_some(rank.nodes)}, since {clock_time(rank.since_ns, '%Y-%m-%d %H:%M:%S')}: {rank.event}"
     flow, cause = found.slowest, found.cause
     if flow is None:
         yield "  slowest  no flow has anything to send"

@@ -251,6 +251,20 @@ def contended(store, clock):
     register(store, "pretrain-7", 0, 2, priority=5)
     tell(store, clock, 3, {0: [(2, 45.0, 1.0)], 1: [(3, 45.0, 1.0)]})
     store.event(contention(clock, [flow(0, 2), flow(1, 3)]))
+    at_ns = clock.now_ns + 3 * S
+    more = {"kind": "hang", "at_ns": at_ns, "since_ns": at_ns}
+    store.event(Event(id="h", who="pretrain-7/rank1", state="absent", related={"nodes": ("node2",)}, **more))
+    store.event(Event(id="d", who="pretrain-7/rank0", state="dead", **more))
+    store.event(Event(id="e", who="pretrain-7/rank0", state="moving", cause="d", **more | {"at_ns": at_ns + 1}))
+    store.event(Event(id="o", who="pretrain-70/rank1", state="dead", **more))
+
+
+@pytest.mark.usefixtures("contended")
+def test_a_job_has_the_troubles_of_its_ranks_that_stand(store):
+    """Not those that are over, nor those of another job."""
+    (rank,) = queries.why(store, "pretrain-7").ranks
+    assert (rank.event, rank.state, rank.who, rank.nodes) == ("h", "absent", "pretrain-7/rank1", ("node2",))
+    assert queries.why(store, "found:node1").ranks == ()
 
 
 @pytest.mark.usefixtures("contended", "served")
@@ -287,6 +301,8 @@ async def test_the_command_tells_it_in_words_and_in_json(client, capsys):
 SAID = f"""\
 pretrain-7  registered, priority 5, nodes: 2, flows: 1, 45 Mb/s
   nodes    node0, node2
+  rank     pretrain-7/rank1 has not begun what others wait in
+           on node2, since 2027-01-15 08:00:06.000Z: h
   slowest  {flow(0, 2)} by {flow(0, 2)}#2
   gets     45 Mb/s (50% of its usual): before, 90 Mb/s
   delays   round trip 5 ms, at least 90 µs, one way by TCP's stamps 4 ms

@@ -9,7 +9,7 @@ import msgspec
 from foliot.link_map import UNNAMED, link_in, link_out
 from foliot.text.events import sentence
 from foliot_schemas.event import Evidence  # noqa: TC001 - msgspec reads annotations at run time
-from foliot_schemas.event_kinds import MISMATCH, THRESHOLD, detects, find, is_relief
+from foliot_schemas.event_kinds import HANG, MISMATCH, STRAGGLER, THRESHOLD, detects, find, is_relief
 from foliot_schemas.names import parse_path
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foliot_schemas import Event
     from foliot_schemas.names import Flow
 
+_OF_RANKS = frozenset({HANG.name, STRAGGLER.name})
 Part: TypeAlias = Literal["flow", "path", "nic", "link"]
 _ORDER: tuple[Part, ...] = ("flow", "path", "nic", "link")
 """What names the flow itself says most of it; what names one of its links may be about others."""
@@ -46,6 +47,37 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """From 0 to 1."""
     evidence: Evidence
     """The numbers that the event rests on, by name."""
+
+
+class RankTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """A trouble that stands and is about a rank of a training job, or about all of its ranks."""
+
+    event: str
+    """Id of the event that says so."""
+    kind: str
+    state: str
+    who: str
+    """The rank, such as pretrain-7/rank3, or the job."""
+    nodes: tuple[str, ...]
+    """Where it runs."""
+    sentence: str
+    """The event in words."""
+    since_ns: int
+    """When the trouble began, reference time."""
+    confidence: float
+    """From 0 to 1."""
+
+
+def rank_troubles(job: str, troubles: Iterable[Event]) -> tuple[RankTrouble, ...]:
+    """What stands of a job's ranks, the earliest first."""
+    found = [event for event in troubles if event.kind in _OF_RANKS and event.who.partition("/")[0] == job]
+    return tuple(
+        RankTrouble(
+            event=event.id, kind=event.kind, state=event.state, who=event.who, nodes=event.related.get("nodes", ()),
+            sentence=sentence(event), since_ns=event.since_ns, confidence=event.confidence,
+        )
+        for event in sorted(found, key=lambda each: (each.since_ns, each.id))
+    )  # fmt: skip
 
 
 def standing(events: Iterable[Event]) -> list[Event]:

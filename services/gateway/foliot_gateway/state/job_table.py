@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from foliot.jobs import Jobs, jobs_of
-from foliot_gateway.state.causes import Cause, cause_of, standing
+from foliot_gateway.state.causes import Cause, RankTrouble, cause_of, rank_troubles, standing
 from foliot_gateway.state.flow_rates import FlowFigures, FlowRates
 from foliot_gateway.state.routing_view import path_by
 from foliot_schemas import Job
@@ -93,6 +93,8 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     """The trouble that stands and concerns the slowest flow; None: nobody has said any."""
     flows: tuple[FlowView, ...]
     """The slowest first."""
+    ranks: tuple[RankTrouble, ...] = ()
+    """What stands of its ranks, the earliest first: those that hold up the others, and those that are slow."""
 
 
 class JobTable:
@@ -145,7 +147,10 @@ class JobTable:
             path = self._fleet.path(slowest.path)
             hops = () if path is None else path.hops
             cause = cause_of(parse_flow(slowest.flow), slowest.path, hops, troubles)
-        return JobWhy(job=self._view(name, figures), slowest=slowest, cause=cause, flows=flows)
+        return JobWhy(
+            job=self._view(name, figures), slowest=slowest, cause=cause, flows=flows,
+            ranks=rank_troubles(name, troubles),
+        )  # fmt: skip
 
     def _flows(self, now_ns: int) -> dict[str, list[str]]:
         """The flows of each job, by name; a registered job may have none."""
