@@ -33,6 +33,19 @@ def test_a_rank_that_computes_longer_is_named(make_job):
     assert slow.at_ns - job.ranks[2].skew_ns - begun_ns <= 4 * S
 
 
+def test_a_rank_that_was_much_slower_is_in_step_again_and_the_next_is_named(make_job):
+    """What was long before is no measure of what comes after it."""
+    job = make_job()
+    for number in (2, 0):
+        job.ranks[number].data_ns = 250 * MS
+        job.run(6)
+        job.ranks[number].data_ns = 0
+        job.run(6)
+
+    found = [(event.who, event.state) for event in job.take("straggler")]
+    assert found == [(f"pretrain/rank{number}", state) for number in (2, 0) for state in ("data", "in-step")]
+
+
 def test_a_slow_rank_of_long_steps_is_named(make_job):
     """Of two seconds, with a single collective that follows a long time of computing."""
     job = ToldJob(comm_ms=50.0)

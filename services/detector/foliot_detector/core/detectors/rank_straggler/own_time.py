@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 _WINDOW_NS = 1_000_000_000
 _LEAST_NUMBERS = 6
 """Collectives of a window, at least."""
-_LEAST_STEPS, _ALIKE = 4, 0.5
-"""And so many own times, beside one, that are at least this share of the second longest."""
+_LEAST_STEPS = 5
+"""And so many times the second longest of its own times, so that long steps are several, too."""
 _MOST_KEPT = 128
 """Collectives that not all members have told of, and of those that all have: so many of each group are kept."""
 _MOST_ROUNDS = 4_096
@@ -82,17 +82,15 @@ class OwnTimes:
             self._rounds.clear()
             self._rounds.append(own)
         lasted_ns = now.ended_ns - self._began_ns
-        if lasted_ns < _WINDOW_NS or len(self._rounds) < _LEAST_NUMBERS or not self._has_steps():
+        if lasted_ns < _WINDOW_NS or len(self._rounds) < _LEAST_NUMBERS:
+            return []
+        # The longest may be so by chance.
+        usual_ns = sorted(max(own.values()) for own in self._rounds)[-2]
+        if lasted_ns < _LEAST_STEPS * usual_ns:
             return []
         rounds, self._began_ns = list(self._rounds), now.ended_ns
         self._rounds.clear()
         return [_excess(rounds, rank, lasted_ns) for rank in self.members]
-
-    def _has_steps(self) -> bool:
-        """Whether it has several of the long times that a step has between its short ones."""
-        longest = sorted((max(own.values()) for own in self._rounds), reverse=True)
-        # One may be by chance.
-        return longest[_LEAST_STEPS] >= _ALIKE * longest[1]
 
 
 def _own_times(before: dict[int, Ended], after: dict[int, Ended]) -> dict[int, int] | None:
