@@ -65,6 +65,7 @@ def test_a_detector_survives_any_observations(seen, before):
     for message, pause_ns in seen:
         for event in [*detector.observe(message, pause_ns), *detector.tick(pause_ns)]:
             on_the_wire(event)
+    assert detector.counts["detectors_failed"] == 0, detector.failures()
 
 
 @SOME
@@ -79,6 +80,7 @@ def test_a_detector_survives_whatever_is_said_of_ranks(seen, before):
     for message, pause_ns in seen:
         for event in [*detector.observe(message, pause_ns), *detector.tick(pause_ns)]:
             on_the_wire(event)
+    assert detector.counts["detectors_failed"] == 0, detector.failures()
 
 
 @SOME

@@ -296,3 +296,14 @@ def test_transfers_are_moves(job):
         job.run(0.25)
 
     assert job.take("hang") == []
+
+
+def test_a_failure_of_this_detector_stops_no_other(job, monkeypatch):
+    """It is counted and told, and tried again."""
+    monkeypatch.setattr("foliot_detector.core.detectors.job_hang.detector.judge", lambda *_: 1 / 0)
+    job.ranks[2].halted = True
+    job.run(6)
+
+    assert job.pipeline.counts["detectors_failed"] > 0
+    assert job.pipeline.failures()[0].part == "job-hang"
+    assert job.take("hang") == []

@@ -64,8 +64,8 @@ class Pipeline:
     flows_stale, flows_broken, hops_broken, rows_foreign, jobs_refused, collectives_stale, collectives_broken,
     collectives_refused. It also has how often detectors_failed.
 
-    If a detector of an extension raises, or says what is no event, what it would have said is lost. All others go on.
-    If it fails again and again, it sees nothing for a while, and is then tried again.
+    If a detector of an extension, or of jobs, raises, or says what is no event, what it would have said is lost. All
+    others go on. If it fails again and again, it sees nothing for a while, and is then tried again.
     """
 
     def __init__(self, settings: DetectorSettings, shard: Shard = WHOLE) -> None:
@@ -75,7 +75,8 @@ class Pipeline:
         self.counts = self.inventory.counts
         self._event_time = EventTime()
         self._detectors = tuple(make(self.inventory, parts) for make in registry.DETECTORS.values())
-        self._extensions = registry.of_extensions(self.inventory)
+        contained = {name: make(self.inventory, parts) for name, make in registry.CONTAINED.items()}
+        self._contained = contained | registry.of_extensions(self.inventory)
         self._failures = ExtensionFailures()
         self._newest: dict[tuple[str, str], tuple[int, int]] = {}
         """By the count of what is dropped and by node: its newest batch's own time, and when that came."""
@@ -87,7 +88,7 @@ class Pipeline:
             return
         for detector in self._detectors:
             detector.resume(event)
-        self._ask_extensions(lambda detector: detector.resume(event))
+        self._ask_contained(lambda detector: detector.resume(event))
 
     def observe(self, observation: Observation, elapsed_ns: int = 0) -> list[Event]:
         """Events that an observation gives rise to, and whatever was due before it; `elapsed_ns` as in the class."""
@@ -114,7 +115,7 @@ class Pipeline:
         if seen is None:
             return events
         events += self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
-        return events + self._ask_extensions(lambda detector: detector.observe(seen, now_ns))
+        return events + self._ask_contained(lambda detector: detector.observe(seen, now_ns))
 
     def tick(self, elapsed_ns: int) -> list[Event]:
         """Events that become due by the passing of time alone."""
@@ -126,16 +127,16 @@ class Pipeline:
         self.inventory.jobs.expire(now_ns)
         self.inventory.training.expire(now_ns)
         events = self._own([event for detector in self._detectors for event in detector.tick(now_ns)])
-        return events + self._ask_extensions(lambda detector: detector.tick(now_ns))
+        return events + self._ask_contained(lambda detector: detector.tick(now_ns))
 
     def failures(self) -> list[Failure]:
-        """Takes what is to be logged of detectors of extensions."""
+        """Takes what is to be logged of detectors that failed."""
         return self._failures.news(self._event_time.now_ns)
 
-    def _ask_extensions(self, ask: Callable[[Detector], list[Event] | None]) -> list[Event]:
+    def _ask_contained(self, ask: Callable[[Detector], list[Event] | None]) -> list[Event]:
         now_ns = self._event_time.now_ns
         events: list[Event] = []
-        for name, detector in self._extensions.items():
+        for name, detector in self._contained.items():
             if self._failures.is_left_out(name, now_ns):
                 continue
             try:

@@ -40,10 +40,14 @@ DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
     "delay-threshold": lambda inventory, settings: DelayThresholdDetector(inventory, settings[DelayThresholdSettings]),
     "path-mismatch": lambda inventory, settings: PathMismatchDetector(inventory, settings[PathMismatchSettings]),
     "contention": lambda inventory, settings: ContentionDetector(inventory, settings[ContentionSettings]),
+}
+"""Each makes a detector from the inventory and the settings of all parts, by their type."""
+CONTAINED: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
     "job-hang": lambda inventory, settings: JobHangDetector(inventory, settings[JobHangSettings]),
     "rank-straggler": lambda inventory, settings: RankStragglerDetector(inventory, settings[RankStragglerSettings]),
 }
-"""Each makes a detector from the inventory and the settings of all parts, by their type."""
+"""Likewise, of detectors whose failure stops no other, as with those of extensions: what they are told comes from
+processes of users' own."""
 SETTINGS: tuple[type[msgspec.Struct], ...] = (
     InventorySettings,
     PathSilenceSettings,
@@ -67,7 +71,7 @@ def register(name: str, make: Callable[[Inventory], Detector]) -> None:
     Raises:
         ValueError: there is one of this name.
     """
-    if name in DETECTORS or name in _OF_EXTENSIONS:
+    if name in DETECTORS or name in CONTAINED or name in _OF_EXTENSIONS:
         raise ValueError(f"there is a detector named {name} already")
     _OF_EXTENSIONS[name] = make
 
