@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from told_job import MS, MeshJob, S, ToldJob
 
+from foliot_schemas import Event
+
 
 @pytest.fixture
 def make_job():
@@ -252,3 +254,57 @@ def test_a_rank_that_another_run_named_is_not_slow_for_ever():
     later.run(70)
 
     assert [event.state for event in later.take("straggler")] == ["unknown"]
+
+
+def contention(state="reduced-rate", who="node2.rail0", flows=("node2.rail0>node3.rail0",), **more):
+    """What the detector says of contention."""
+    return Event(id=f"{who}/{state}", kind="contention", who=who, state=state, at_ns=5, since_ns=4, fault="f",
+                 related={"flows": flows, "links": ("in:node2.rail0",)}, **more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trouble", "who", "nodes"),
+    [
+        (contention(), "pretrain/rank2", ("node2",)),
+        (contention("slow-receiver", "node2.rail0>node3.rail0"), "pretrain/rank3", ("node3",)),
+        (contention("fabric-contention", "10.1.0.0"), "pretrain", ("node0", "node1", "node2", "node3")),
+    ],
+)
+def test_longer_collectives_are_the_networks_where_something_is_said_of_its_flows(make_job, trouble, who, nodes):
+    """The event follows from that, and ends when the collectives are as before."""
+    job = make_job()
+    job.pipeline.inventory.learn_event(trouble)
+    job.run(6)
+    assert job.take("straggler") == []  # nothing takes longer yet
+    job.comm_ns *= 3
+    job.run(6)
+    job.comm_ns //= 3
+    job.run(6)
+
+    slow, again = job.take("straggler")
+    assert (slow.who, slow.state, slow.cause, slow.fault) == (who, "network", trouble.id, "f")
+    assert (slow.related["nodes"], slow.related["flows"]) == (nodes, ("node2.rail0>node3.rail0",))
+    assert slow.evidence["share"] > 0.2
+    assert (again.state, again.cause) == ("in-step", slow.id)
+
+
+def test_what_is_said_of_other_flows_is_no_cause(make_job):
+    """Of nodes that have no rank, or of what is over."""
+    job = make_job()
+    job.pipeline.inventory.learn_event(contention(flows=("node2.rail0>node9.rail0",)))
+    job.pipeline.inventory.learn_event(contention(who="node1.rail0", flows=("node1.rail0>node3.rail0",)))
+    job.pipeline.inventory.learn_event(contention("clear", "node1.rail0", ()))
+    job.comm_ns *= 3
+    job.run(8)
+
+    assert job.take("straggler") == []
+
+
+def test_a_slow_rank_is_no_slow_network(make_job):
+    """Though something is said of its flows, which wait for it."""
+    job = make_job()
+    job.pipeline.inventory.learn_event(contention())
+    job.ranks[2].compute_ns += 100 * MS
+    job.run(8)
+
+    assert [(event.who, event.state) for event in job.take("straggler")] == [("pretrain/rank2", "compute")]

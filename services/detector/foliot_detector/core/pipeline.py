@@ -86,6 +86,7 @@ class Pipeline:
         """Takes the last event of an earlier run about something, once the inventory is known and before all else."""
         if not self._is_own(event):
             return
+        self.inventory.learn_event(event)
         for detector in self._detectors:
             detector.resume(event)
         self._ask_contained(lambda detector: detector.resume(event))
@@ -114,7 +115,7 @@ class Pipeline:
             return events
         if seen is None:
             return events
-        events += self._own([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
+        events += self._said([event for detector in self._detectors for event in detector.observe(seen, now_ns)])
         return events + self._ask_contained(lambda detector: detector.observe(seen, now_ns))
 
     def tick(self, elapsed_ns: int) -> list[Event]:
@@ -126,7 +127,7 @@ class Pipeline:
         now_ns = self._ticked_ns = self._event_time.now_ns
         self.inventory.jobs.expire(now_ns)
         self.inventory.training.expire(now_ns)
-        events = self._own([event for detector in self._detectors for event in detector.tick(now_ns)])
+        events = self._said([event for detector in self._detectors for event in detector.tick(now_ns)])
         return events + self._ask_contained(lambda detector: detector.tick(now_ns))
 
     def failures(self) -> list[Failure]:
@@ -145,6 +146,12 @@ class Pipeline:
                 self.counts["detectors_failed"] += 1
                 self._failures.note(name, error, now_ns)
         return events
+
+    def _said(self, events: list[Event]) -> list[Event]:
+        """What Foliot's own detectors have said that this shard publishes."""
+        for event in events:
+            self.inventory.learn_event(event)
+        return self._own(events)
 
     def _own(self, events: list[Event]) -> list[Event]:
         return events if self._shard.is_whole else [event for event in events if self._is_own(event)]

@@ -10,7 +10,7 @@ export const STATES = {
   threshold: ["over", "under"],
   mismatch: ["elsewhere", "agrees"],
   hang: ["absent", "behind", "mismatch", "stopped", "dead", "silent", "stuck", "moving", "over"],
-  straggler: ["compute", "data", "halted", "in-step", "over", "unknown"],
+  straggler: ["compute", "data", "network", "halted", "in-step", "over", "unknown"],
 } as const;
 
 export type KnownKind = keyof typeof STATES;

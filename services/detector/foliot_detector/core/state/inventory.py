@@ -18,6 +18,7 @@ from foliot_detector.core.state.training_jobs import Collectives, TrainingJobs
 from foliot_detector.core.state.ways import Ways
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
+from foliot_schemas.event_kinds import CONTENTION, is_relief
 from foliot_schemas.names import node_of
 from foliot_schemas.port_order import BELIEVED_NS, is_old, returns_between
 
@@ -114,6 +115,8 @@ class Inventory:
         self.jobs = Jobs()
         """The registered jobs, on the timeline."""
         self.training = TrainingJobs()
+        self.contention: dict[str, Event] = {}
+        """What stands of contention, by whom it is about."""
         self.paths = PathTable(shard)
         self.ways = Ways()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -189,6 +192,15 @@ class Inventory:
         """Takes a job, or counts that it is refused. A shard does not know all of the fleet's NICs."""
         if self.jobs.take(job, now_ns, self.nics if self._is_whole else None):
             self.counts["jobs_refused"] += 1
+
+    def learn_event(self, event: Event) -> None:
+        """Takes what a detector says, for others that look for a cause."""
+        if event.kind != CONTENTION.name:
+            return
+        if is_relief(event):
+            self.contention.pop(event.who, None)
+        else:
+            self.contention[event.who] = event
 
     def learn_collectives(self, batch: CollectiveBatch, now_ns: int) -> Collectives | None:
         """Takes what a node tells of a job's ranks.

@@ -13,7 +13,9 @@ from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives
 from foliot_schemas import Event
+from foliot_schemas.bounds import fitting
 from foliot_schemas.event_kinds import STRAGGLER, is_relief
+from foliot_schemas.names import node_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,12 @@ _MOST_GROUPS = 4_096
 _HALTED = 0.25
 """Share of looks in which a process that is stopped again and again was found so. A node looks four times a second."""
 _PACES, _LEAST_PACES = 30, 3
+_LASTING = 60
+"""Windows after which a longer time is a job's usual one."""
+_NETWORK = "network"
+_NOBODY = -1
+"""In place of a rank: all of a group."""
+_MOST_NODES = 64
 _EASED = 0.5
 """Share of the threshold below which a rank is in step again."""
 
@@ -79,6 +87,30 @@ class _Signs(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Pace:
+    """How long the collectives of a group take, by windows."""
+
+    usual_ns: deque[float] = field(default_factory=lambda: deque(maxlen=_PACES))
+    """Of windows that were as long as those before, and in which no process was stopped."""
+    longer: int = 0
+    """Windows since then."""
+
+    def slowdown(self, window: Excess, share: float, *, is_disturbed: bool) -> float:
+        """By what share of a window its collectives took longer than usual. What lasts becomes usual."""
+        pace_ns = window.window_ns / window.numbers
+        usual_ns = statistics.median(self.usual_ns) if len(self.usual_ns) >= _LEAST_PACES else pace_ns
+        slowdown = 1 - usual_ns / pace_ns
+        if is_disturbed:
+            return slowdown
+        self.longer = self.longer + 1 if slowdown >= share else 0
+        if self.longer > _LASTING:
+            self.usual_ns.clear()
+        if not self.longer or self.longer > _LASTING:
+            self.usual_ns.append(pace_ns)
+        return slowdown
+
+
+@dataclass(slots=True)
 class _Watched:
     """One job."""
 
@@ -88,8 +120,8 @@ class _Watched:
     ranks: dict[tuple[str, int], _Watch] = field(default_factory=lambda: defaultdict(_Watch))
     """By group and rank."""
     counted: dict[tuple[str, int], _Counted] = field(default_factory=dict)
-    paces_ns: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
-    """By group, the time for each of its collectives in windows in which no process was stopped."""
+    paces: dict[str, _Pace] = field(default_factory=lambda: defaultdict(_Pace))
+    """By group."""
 
 
 class RankStragglerDetector:
@@ -141,7 +173,7 @@ class RankStragglerDetector:
             del self._jobs[name]
         events: list[Event] = []
         for who, named in list(self._named.items()):
-            job = jobs.get(who.partition("/")[0])
+            job = jobs.get(_job_of(who))
             named.judged_ns = named.judged_ns or now_ns
             if job is not None and all(rank.is_over for rank in job.ranks.values()):
                 events.append(self._ended(who, "over", now_ns, {}))
@@ -154,11 +186,14 @@ class RankStragglerDetector:
     ) -> Iterator[Event]:
         """Looks at what the ranks of a group cost in a window."""
         signs = _signs(job, watched, group, found[0].window_ns)
-        slowdown = _slowdown(watched.paces_ns[group], signs, found[0])
+        is_disturbed = any(each.stopped for each in signs.values())
+        slowdown = watched.paces[group].slowdown(found[0], self._share, is_disturbed=is_disturbed)
         for each in found:
             rank, who = job.ranks.get(each.rank), f"{job.name}/rank{each.rank}"
             named = self._named.get(who)
-            if rank is None or (named is not None and named.group not in {"", group}):
+            if rank is None or (
+                named is not None and (named.group not in {"", group} or named.event.state == _NETWORK)
+            ):
                 continue
             if named is not None:
                 named.group, named.judged_ns = group, now_ns
@@ -179,6 +214,48 @@ class RankStragglerDetector:
                 yield event
             else:
                 yield self._ended(who, "in-step", now_ns, evidence)
+        is_by_rank = is_disturbed or any(each.share >= self._share for each in found)
+        yield from self._judge_network(
+            job, watched, group, now_ns, window=found[0], slowdown=0.0 if is_by_rank else slowdown
+        )
+
+    def _judge_network(
+        self, job: TrainingJob, watched: _Watched, group: str, now_ns: int, *, window: Excess, slowdown: float
+    ) -> Iterator[Event]:
+        """Looks whether a group's collectives take longer while something is said of its flows."""
+        who, named = next(
+            (
+                (who, named) for who, named in self._named.items()
+                if named.event.state == _NETWORK and named.group == group and _job_of(who) == job.name
+            ),
+            ("", None),
+        )  # fmt: skip
+        trouble = self._trouble_of(job, watched.groups[group].members)
+        share = 0.0 if trouble is None else slowdown
+        if named is not None:
+            named.judged_ns = now_ns
+        since_ns = job.ranks[window.rank].at_ns - window.window_ns if window.rank in job.ranks else now_ns
+        watch = watched.ranks[group, _NOBODY]
+        if not self._is_changed(watch, share, since_ns, is_named=named is not None):
+            return
+        evidence: Evidence = {**_evidence(window), "share": round(slowdown, 3), "group": group}
+        if named is not None:
+            yield self._ended(who, "in-step", now_ns, evidence)
+        elif trouble is not None:
+            members = watched.groups[group].members
+            event = _by_network(job, members, trouble, now_ns, since_ns=watch.since_ns, evidence=evidence)
+            if event.who not in self._named:
+                self._named[event.who] = _Named(event, group, now_ns)
+                yield event
+
+    def _trouble_of(self, job: TrainingJob, members: tuple[int, ...]) -> Event | None:
+        """What is said of a flow between two nodes of a group; None: nothing."""
+        nodes = {job.ranks[number].node for number in members if number in job.ranks}
+        for event in self._inventory.contention.values():
+            for flow in event.related.get("flows", ()):
+                if nodes.issuperset(node_of(end) for end in flow.split(">")):
+                    return event
+        return None
 
     def _is_changed(self, watch: _Watch, share: float, since_ns: int, *, is_named: bool) -> bool:
         """Whether a rank has been slow for long enough now, or in step again."""
@@ -197,7 +274,7 @@ class RankStragglerDetector:
     def _ended(self, who: str, state: str, now_ns: int, evidence: Evidence) -> Event:
         begun = self._named.pop(who).event
         node = begun.related.get("nodes", ("",))[0]
-        job = self._inventory.training.get(who.partition("/")[0])
+        job = self._inventory.training.get(_job_of(who))
         at_ns = self._inventory.at_ns(node, now_ns) if job is None else job.at_ns(node, now_ns)
         relief = ended(begun, state, max(at_ns, begun.since_ns), evidence)
         return msgspec.structs.replace(relief, related=begun.related)
@@ -213,6 +290,31 @@ def _begun(
         id=fault, kind=STRAGGLER.name, who=f"{job.name}/rank{number}", state=state, at_ns=at_ns, since_ns=since_ns,
         fault=fault, evidence=evidence, related={"jobs": (job.name,), "nodes": (rank.node,)},
     )  # fmt: skip
+
+
+def _by_network(
+    job: TrainingJob, members: tuple[int, ...], trouble: Event, now_ns: int, *, since_ns: int, evidence: Evidence
+) -> Event:  # fmt: skip
+    """The event that joins the times of collectives with what is said of a flow. It follows from that."""
+    node = node_of(trouble.who)
+    if ">" in trouble.who:
+        node = node_of(trouble.who.partition(">")[2])
+    ranks = [number for number in members if number in job.ranks and job.ranks[number].node == node]
+    who = f"{job.name}/rank{ranks[0]}" if len(ranks) == 1 else job.name
+    nodes = (
+        (node,) if len(ranks) == 1 else tuple(sorted({job.ranks[each].node for each in members if each in job.ranks}))
+    )
+    names = {name: trouble.related[name] for name in ("flows", "links") if trouble.related.get(name)}
+    return Event(
+        id=fitting(f"{trouble.id}/{who}"), kind=STRAGGLER.name, who=who, state=_NETWORK,
+        at_ns=max(job.at_ns(nodes[0], now_ns), since_ns), since_ns=since_ns, fault=trouble.fault, cause=trouble.id,
+        confidence=trouble.confidence, evidence=evidence,
+        related={"jobs": (job.name,), "nodes": nodes[:_MOST_NODES], **names},
+    )  # fmt: skip
+
+
+def _job_of(who: str) -> str:
+    return who.partition("/")[0]
 
 
 def _signs(job: TrainingJob, watched: _Watched, group: str, window_ns: int) -> dict[int, _Signs]:
@@ -235,15 +337,6 @@ def _is_halted(rank: int, signs: dict[int, _Signs]) -> bool:
     """Whether a rank's process was stopped again and again, and those of its peers were not."""
     others = [each.stopped for other, each in signs.items() if other != rank]
     return rank in signs and signs[rank].stopped >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
-
-
-def _slowdown(paces_ns: deque[float], signs: dict[int, _Signs], window: Excess) -> float:
-    """By what share of a window its collectives took longer than in those before in which no process was stopped."""
-    pace_ns = window.window_ns / window.numbers
-    usual_ns = statistics.median(paces_ns) if len(paces_ns) >= _LEAST_PACES else pace_ns
-    if all(each.stopped == 0 for each in signs.values()):
-        paces_ns.append(pace_ns)
-    return 1 - usual_ns / pace_ns
 
 
 def _by_data(each: Excess, signs: dict[int, _Signs]) -> float:
