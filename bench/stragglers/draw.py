@@ -18,9 +18,9 @@ Case = Literal[
     "compute", "data", "halted", "clean", "long-step", "all-slow", "slow-network", "hang", "stop", "mismatch"
 ]
 CASES: tuple[Case, ...] = get_args(Case)
-SLOW: tuple[Case, ...] = ("compute", "data", "halted")
+SLOW: tuple[Case, ...] = ("compute", "data", "halted", "network")
 """A rank is slow, and is to be named for this cause."""
-ALIKE: tuple[Case, ...] = ("clean", "long-step", "all-slow", "slow-network")
+ALIKE: tuple[Case, ...] = ("clean", "long-step", "all-slow")
 """Nobody is to be named."""
 HUNG: tuple[Case, ...] = ("hang", "stop", "mismatch")
 """A rank holds up all others, and is to be named."""
@@ -124,7 +124,7 @@ def _done(case: Case, rank: int, rng: random.Random) -> _Done | None:
         "data": _Done("data-slow", where, ms=round(rng.uniform(40.0, 160.0), 1)),
         "long-step": _Done("hang", where, for_s=round(rng.uniform(0.5, 1.5), 2)),
         "all-slow": _Done("cpu", f"node{rank}", share=round(rng.uniform(0.3, 0.5), 2)),
-        "slow-network": _Done("rate", f"node{rank}.rail0", mbps=round(rng.uniform(80.0, 150.0), 1)),
+        "network": _Done("rate", f"node{rank}.rail0", mbps=round(rng.uniform(80.0, 150.0), 1)),
         "hang": _Done("hang", where),
         "stop": _Done("stop", where),
         "mismatch": _Done("mismatch", where),
