@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from foliot_lab.scenario.spec import FaultKind
 
-Case = Literal[
-    "compute", "data", "halted", "clean", "long-step", "all-slow", "slow-network", "hang", "stop", "mismatch"
-]
+Case = Literal["compute", "data", "halted", "network", "clean", "long-step", "all-slow", "hang", "stop", "mismatch"]
 CASES: tuple[Case, ...] = get_args(Case)
 SLOW: tuple[Case, ...] = ("compute", "data", "halted", "network")
 """A rank is slow, and is to be named for this cause."""
