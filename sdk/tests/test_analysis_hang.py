@@ -10,7 +10,7 @@ import pytest
 
 from draws import draws
 from foliot.analysis.collectives import Group, Operation, Progress, RankRecord
-from foliot.analysis.hang import judge
+from foliot.analysis.hang import Verdict, judge
 from hung_job import HungJob
 
 
@@ -155,7 +155,7 @@ def test_nothing_hangs_where_all_is_done():
     """Nobody is blamed, and that is certain."""
     verdict = judge({rank: record(rank, begun={"0": 5}, done={"0": 5}) for rank in range(3)}, 3)
 
-    assert verdict == ((), (), True)
+    assert verdict == Verdict((), (), True)
 
 
 def test_another_operation_is_a_mismatch_before_its_size_is():

@@ -72,8 +72,10 @@ def _narrow(tokens: list[str], channel: Channel) -> str:
 
 
 def _wide(tokens: list[str], reached: list[Channel]) -> str:
-    deepest = max(len(channel.all.split(".")) for channel in reached) - len(ROOT.split("."))
-    return ".".join(tokens if tokens[-1] == ">" or len(tokens) >= deepest else [*tokens, ">"])
+    """A pattern of several channels: of most of them it is the whole subject, or else the beginning."""
+    depths = [len(channel.all.split(".")) - len(ROOT.split(".")) for channel in reached]
+    whole = sum(depth <= len(tokens) for depth in depths)
+    return ".".join(tokens if tokens[-1] == ">" or 2 * whole > len(depths) else [*tokens, ">"])
 
 
 def _token(name: str) -> str:

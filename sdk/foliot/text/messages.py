@@ -13,6 +13,7 @@ from foliot.text.events import headline
 from foliot_schemas import (
     Claim,
     ClockState,
+    CollectiveBatch,
     Command,
     DelayBatch,
     Event,
@@ -54,7 +55,7 @@ def one_line(message: msgspec.Struct) -> str:
 
 def happened_ns(message: msgspec.Struct) -> int:
     """The reference time at which it happened; 0: the message does not say."""
-    if isinstance(message, (Event, PortState, DelayBatch)):
+    if isinstance(message, (Event, PortState, DelayBatch, CollectiveBatch)):
         return message.at_ns
     if isinstance(message, Command):
         return message.issued_ns
@@ -178,6 +179,23 @@ def _flows(batch: FlowBatch) -> str:
     return f"{batch.node}: {_some(said) or 'no traffic'} in {duration(batch.interval_ns)}"
 
 
+def _collectives(batch: CollectiveBatch) -> str:
+    rows, progress = batch.rows(), batch.progress()
+    said = []
+    for place, rank in enumerate(batch.ranks):
+        own = progress[progress["rank"] == place]
+        done, begun = int(own["done"].sum()), int(own["begun"].sum())
+        waiting = rows[(rows["rank"] == place) & (rows["ended_ns"] == 0)]
+        at = ""
+        if len(waiting):
+            first = waiting[waiting["order"].argmin()]
+            operation, group = batch.operations[int(first["operation"])], batch.groups[int(first["group"])]
+            at = f", waits in {operation} {int(first['number'])} of the group {group}"
+        how = "" if rank.process == "running" else f" ({rank.process})"
+        said.append(f"rank {rank.rank}{how} has done {done:,} of {begun:,} collectives{at}")
+    return f"{batch.job} on {batch.node}: {_some(said) or 'no rank'}"
+
+
 def _hops(batch: HopBatch) -> str:
     rows = batch.rows()
     said = []
@@ -275,7 +293,7 @@ def _value(value: float | str | bool) -> str:
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
     Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits,
-    FlowBatch: _flows, HopBatch: _hops, Job: _job, Lease: _lease, MoveAnswer: _move_answer,
+    CollectiveBatch: _collectives, FlowBatch: _flows, HopBatch: _hops, Job: _job, Lease: _lease, MoveAnswer: _move_answer,
     MoveOrder: _move_order, Node: _node, NodeHomes: _homes, NodePaths: _paths,
     Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
 }  # fmt: skip
