@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
+from foliot_detector.core.detectors.rank_straggler.pace import Pace
+from foliot_detector.core.detectors.rank_straggler.signs import Counted, by_data, is_halted, signs_of
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
@@ -34,11 +35,6 @@ _LEAST_MEMBERS, _MOST_MEMBERS = 2, 1_024
 """Of groups that are looked at. Peers of a role are in small ones, and all of a large job are no peers."""
 _MOST_GROUPS = 4_096
 """Groups of a job that are looked at."""
-_HALTED = 0.25
-"""Share of looks in which a process that is stopped again and again was found so. A node looks four times a second."""
-_PACES, _LEAST_PACES = 30, 3
-_LASTING = 60
-"""Windows after which a longer time is a job's usual one."""
 _NETWORK = "network"
 _NOBODY = -1
 """In place of a rank: all of a group."""
@@ -69,48 +65,6 @@ class _Named:
 
 
 @dataclass(slots=True)
-class _Counted:
-    """What is counted of a rank, as it was when the window of a group began."""
-
-    data_ns: int = 0
-    looks: int = 0
-    stopped_looks: int = 0
-
-
-class _Signs(NamedTuple):
-    """What else a rank did in a window."""
-
-    waited: float
-    """For what share of it, its program waited for data."""
-    stopped: float
-    """In what share of the looks at it, its process was stopped."""
-
-
-@dataclass(slots=True)
-class _Pace:
-    """How long the collectives of a group take, by windows."""
-
-    usual_ns: deque[float] = field(default_factory=lambda: deque(maxlen=_PACES))
-    """Of windows that were as long as those before, and in which no process was stopped."""
-    longer: int = 0
-    """Windows since then."""
-
-    def slowdown(self, window: Excess, share: float, *, is_disturbed: bool) -> float:
-        """By what share of a window its collectives took longer than usual. What lasts becomes usual."""
-        pace_ns = window.window_ns / window.numbers
-        usual_ns = statistics.median(self.usual_ns) if len(self.usual_ns) >= _LEAST_PACES else pace_ns
-        slowdown = 1 - usual_ns / pace_ns
-        if is_disturbed:
-            return slowdown
-        self.longer = self.longer + 1 if slowdown >= share else 0
-        if self.longer > _LASTING:
-            self.usual_ns.clear()
-        if not self.longer or self.longer > _LASTING:
-            self.usual_ns.append(pace_ns)
-        return slowdown
-
-
-@dataclass(slots=True)
 class _Watched:
     """One job."""
 
@@ -119,8 +73,9 @@ class _Watched:
     groups: dict[str, OwnTimes] = field(default_factory=dict)
     ranks: dict[tuple[str, int], _Watch] = field(default_factory=lambda: defaultdict(_Watch))
     """By group and rank."""
-    counted: dict[tuple[str, int], _Counted] = field(default_factory=dict)
-    paces: dict[str, _Pace] = field(default_factory=lambda: defaultdict(_Pace))
+    counted: dict[str, dict[int, Counted]] = field(default_factory=lambda: defaultdict(dict))
+    """By group and rank."""
+    paces: dict[str, Pace] = field(default_factory=lambda: defaultdict(Pace))
     """By group."""
 
 
@@ -185,7 +140,7 @@ class RankStragglerDetector:
         self, job: TrainingJob, watched: _Watched, group: str, found: list[Excess], now_ns: int
     ) -> Iterator[Event]:
         """Looks at what the ranks of a group cost in a window."""
-        signs = _signs(job, watched, group, found[0].window_ns)
+        signs = signs_of(job, watched.groups[group].members, watched.counted[group], found[0].window_ns)
         is_disturbed = any(each.stopped for each in signs.values())
         slowdown = watched.paces[group].slowdown(found[0], self._share, is_disturbed=is_disturbed)
         for each in found:
@@ -197,18 +152,18 @@ class RankStragglerDetector:
                 continue
             if named is not None:
                 named.group, named.judged_ns = group, now_ns
-            is_halted = _is_halted(each.rank, signs)
-            share = max(each.share, slowdown) if is_halted else each.share
+            halted = is_halted(each.rank, signs)
+            share = max(each.share, slowdown) if halted else each.share
             watch = watched.ranks[group, each.rank]
             if not self._is_changed(watch, share, rank.at_ns - each.window_ns, is_named=named is not None):
                 continue
-            by_data = _by_data(each, signs)
+            waited = by_data(each, signs)
             evidence = {
-                **_evidence(each), "share": round(share, 3), "group": group, "by_data": round(by_data, 2),
+                **_evidence(each), "share": round(share, 3), "group": group, "by_data": round(waited, 2),
                 "stopped": round(signs[each.rank].stopped, 2),
             }  # fmt: skip
             if named is None:
-                state = "data" if by_data >= _BY_DATA else "halted" if is_halted else "compute"
+                state = "data" if waited >= _BY_DATA else "halted" if halted else "compute"
                 event = _begun(job, each.rank, now_ns, since_ns=watch.since_ns, state=state, evidence=evidence)
                 self._named[who] = _Named(event, group, now_ns)
                 yield event
@@ -315,35 +270,6 @@ def _by_network(
 
 def _job_of(who: str) -> str:
     return who.partition("/")[0]
-
-
-def _signs(job: TrainingJob, watched: _Watched, group: str, window_ns: int) -> dict[int, _Signs]:
-    """What else the ranks of a group did in the window that ends now."""
-    signs = {}
-    for number in watched.groups[group].members:
-        if (rank := job.ranks.get(number)) is None:
-            continue
-        now = _Counted(rank.state.data_ns, rank.looks, rank.stopped_looks)
-        before = watched.counted.get((group, number), now)
-        watched.counted[group, number] = now
-        signs[number] = _Signs(
-            max(0, now.data_ns - before.data_ns) / window_ns,
-            (now.stopped_looks - before.stopped_looks) / max(now.looks - before.looks, 1),
-        )
-    return signs
-
-
-def _is_halted(rank: int, signs: dict[int, _Signs]) -> bool:
-    """Whether a rank's process was stopped again and again, and those of its peers were not."""
-    others = [each.stopped for other, each in signs.items() if other != rank]
-    return rank in signs and signs[rank].stopped >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
-
-
-def _by_data(each: Excess, signs: dict[int, _Signs]) -> float:
-    """The share of what a rank costs for which it waited longer for its data than its peers."""
-    others = [sign.waited for other, sign in signs.items() if other != each.rank]
-    usual = statistics.median(others or [0.0])
-    return (signs[each.rank].waited - usual) / each.share if each.share > 0 and each.rank in signs else 0.0
 
 
 def _evidence(each: Excess) -> dict[str, float | int | str | bool]:

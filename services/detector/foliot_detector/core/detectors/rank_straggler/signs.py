@@ -1,0 +1,67 @@
+"""What else the ranks of a group did in a window: whether they waited for data, and whether their processes ran."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from foliot_detector.core.detectors.rank_straggler.own_time import Excess
+    from foliot_detector.core.state.training_jobs import TrainingJob
+
+_HALTED = 0.25
+"""Share of looks in which a process that is stopped again and again was found so. A node looks four times a second."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What is counted of a rank, as it was when the window of a group began."""
+
+    data_ns: int = 0
+    looks: int = 0
+    stopped_looks: int = 0
+
+
+class Signs(NamedTuple):
+    """What else a rank did in a window."""
+
+    waited: float
+    """For what share of it, its program waited for data."""
+    stopped: float
+    """In what share of the looks at it, its process was stopped."""
+
+
+def signs_of(
+    job: TrainingJob, members: tuple[int, ...], counted: dict[int, Counted], window_ns: int
+) -> dict[int, Signs]:  # fmt: skip
+    """What the members of a group did in the window that ends now.
+
+    Parameters:
+        counted: what was counted when it began, by rank. It is renewed.
+    """
+    signs = {}
+    for number in members:
+        if (rank := job.ranks.get(number)) is None:
+            continue
+        now = Counted(rank.state.data_ns, rank.looks, rank.stopped_looks)
+        before = counted.get(number, now)
+        counted[number] = now
+        signs[number] = Signs(
+            max(0, now.data_ns - before.data_ns) / window_ns,
+            (now.stopped_looks - before.stopped_looks) / max(now.looks - before.looks, 1),
+        )
+    return signs
+
+
+def is_halted(rank: int, signs: dict[int, Signs]) -> bool:
+    """Whether a rank's process was stopped again and again, and those of its peers were not."""
+    others = [each.stopped for other, each in signs.items() if other != rank]
+    return rank in signs and signs[rank].stopped >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
+
+
+def by_data(each: Excess, signs: dict[int, Signs]) -> float:
+    """The share of what a rank costs for which it waited longer for its data than its peers."""
+    others = [sign.waited for other, sign in signs.items() if other != each.rank]
+    usual = statistics.median(others or [0.0])
+    return (signs[each.rank].waited - usual) / each.share if each.share > 0 and each.rank in signs else 0.0
