@@ -34,6 +34,8 @@ def test_the_report_has_the_promised_form():
         "contention",
         "moves",
         "mismatches",
+        "hangs",
+        "stragglers",
         "map",
         "verdict",
         "commit",
@@ -41,6 +43,7 @@ def test_the_report_has_the_promised_form():
         "scenario",
     ]
     assert made["jobs"] == made["contended"] == made["contention"] == made["moves"] == made["mismatches"] == []
+    assert made["hangs"] == made["stragglers"] == []
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns",
         "moves", "events",

@@ -11,7 +11,7 @@ from foliot_schemas.bounds import Bound, Count, LongName, Name, Span, Text, Time
 from foliot_schemas.columns import pack, rows_once, unpack_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -51,6 +51,9 @@ ProgressRow = np.dtype([("rank", "<u2"), ("group", "<u2"), ("begun", "<i8"), ("d
 """How far a rank is in a group's collectives. `rank` and `group` index the batch's ranks and groups. `begun` is the
 number of the last that it began. With all up to `done`, it is through."""
 
+_Run = Annotated[tuple[Count, ...], msgspec.Meta(min_length=3, max_length=3)]
+"""Not a tuple of three types: AsyncAPI's own parser has no schema for it."""
+
 ProcessState = Literal["running", "stopped", "ended", "gone"]
 
 
@@ -79,7 +82,7 @@ class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Unique within the job."""
     description: Text = ""
     """What its program calls it."""
-    members: Annotated[tuple[tuple[Count, Count, Count], ...], msgspec.Meta(max_length=_MOST_RUNS)]
+    members: Annotated[tuple[_Run, ...], msgspec.Meta(max_length=_MOST_RUNS)]
     """Its ranks, in the order of their ranks in the group, as runs: the first rank, the step to the next, and how many
     there are. Empty: not told."""
 
@@ -192,14 +195,14 @@ def runs(ranks: Iterable[int]) -> tuple[tuple[int, int, int], ...]:
     return tuple((first, step, count) for first, step, count in found)
 
 
-def ranks_of(members: Iterable[tuple[int, int, int]]) -> Iterator[int]:
+def ranks_of(members: Iterable[Sequence[int]]) -> Iterator[int]:
     """The ranks of a group's runs, in their order."""
     for first, step, count in members:
         for place in range(count):
             yield first + step * place
 
 
-def place_of(members: Iterable[tuple[int, int, int]], rank: int) -> int | None:
+def place_of(members: Iterable[Sequence[int]], rank: int) -> int | None:
     """The place of a rank among a group's runs; None: it is in none."""
     before = 0
     for first, step, count in members:
@@ -210,7 +213,7 @@ def place_of(members: Iterable[tuple[int, int, int]], rank: int) -> int | None:
     return None
 
 
-def _is_within(members: Iterable[tuple[int, int, int]], size: int) -> bool:
+def _is_within(members: Iterable[Sequence[int]], size: int) -> bool:
     """Whether runs have no more ranks than a job has, and none that it does not have."""
     total = 0
     for first, step, count in members:
