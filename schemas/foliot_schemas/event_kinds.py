@@ -299,7 +299,6 @@ HANG = EventKind(
     "does. `related` has the job and the rank's node",
     states=(
         EventState("absent", "{who} has not begun what others wait in"),
-        EventState("behind", "{who} waits in a collective with which others are through"),
         EventState("mismatch", "{who} began another collective than the others"),
         EventState("stopped", "the process of {who} is stopped, and others wait for it"),
         EventState("dead", "{who} is gone, and others wait for it"),

@@ -58,3 +58,6 @@ class RankRecord(NamedTuple):
     """In the order in which they were begun. Older ones may be missing."""
     is_whole: bool = True
     """Whether all that it may wait in is recorded. Gloo records no transfers."""
+    is_in_order: bool = True
+    """Whether its collectives run one after the other, as on a GPU's stream. Gloo's run side by side: of several, each
+    may end for some ranks, and for others not, when one of them stops."""

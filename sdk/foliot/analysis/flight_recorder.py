@@ -106,7 +106,7 @@ def _record(rank: int, dump: Dump, transferring: set[str]) -> RankRecord:
         _operation(each, is_done=done.is_done(each)) for each in entries if each.ends is not None or not each.is_p2p
     )
     is_whole = not any(each.profiling_name.startswith("gloo:") for each in entries)
-    return RankRecord(rank, groups, _progress(operations, of_collectives), operations, is_whole)
+    return RankRecord(rank, groups, _progress(operations, of_collectives), operations, is_whole, is_in_order=is_whole)
 
 
 def _statuses(dump: Dump) -> dict[str, Status]:

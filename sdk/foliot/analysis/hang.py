@@ -180,11 +180,11 @@ class _Waits:
         """The first of two collectives of a group in which a rank waits, and with which another is through.
 
         All had a part in the first, and in the second this rank too, so that nobody held it up: what it waits for has
-        happened. One alone may have been cut off in the middle. A rank from which a broadcast goes out may be through
+        happened. One alone may have been cut off in the middle, and of those that run side by side any. A rank from which a broadcast goes out may be through
         before others begin, so that this proves nothing.
         """
         first: dict[str, Operation] = {}
-        for each in waiting:
+        for each in waiting if self._records[rank].is_in_order else ():
             if each.is_transfer or each.name in _ONE_SIDED:
                 continue
             if any(other != rank and done >= each.number for done, other in self._furthest.get(each.group, ())):

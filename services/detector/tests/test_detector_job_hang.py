@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from told_job import S, ToldJob
 
-from foliot_schemas import CollectiveBatch, CollectiveRow, Job, ProgressRow, RankState
+from foliot_schemas import CollectiveBatch, CollectiveGroup, CollectiveRow, Job, ProgressRow, RankState
 
 
 @pytest.fixture
@@ -307,3 +307,25 @@ def test_a_failure_of_this_detector_stops_no_other(job, monkeypatch):
     assert job.pipeline.counts["detectors_failed"] > 0
     assert job.pipeline.failures()[0].part == "job-hang"
     assert job.take("hang") == []
+
+
+def test_those_for_which_collectives_did_not_end_are_not_behind(job):
+    """Two run side by side when a process is stopped, and both end for one rank alone, which had all its data."""
+    at_ns = job.now_ns
+
+    def said(rank, process, through):
+        rows = [(0, 0, 0, 0, number, number, -1, 1, 2 if number <= through else 0, 9, 9, 9) for number in (80, 81)]
+        return CollectiveBatch.of(
+            np.array(rows, CollectiveRow), np.array([(0, 0, 81, through)], ProgressRow), job="side", node=f"node{rank}",
+            at_ns=at_ns, bound_ns=9, size=4, ranks=(RankState(rank=rank, process=process, since_ns=5, heard_ns=at_ns),),
+            groups=("0",), members=(CollectiveGroup(name="0", members=((0, 1, 4),)),), operations=("all_reduce",),
+            types=("x",),
+        )  # fmt: skip
+
+    for _ in range(280):
+        at_ns = job.now_ns
+        for rank, through in enumerate((79, 79, 81, 79)):
+            job.pipeline.observe(said(rank, "stopped" if rank == 0 else "running", through))
+        job.run(0.25)
+
+    assert [(hang.who, hang.state) for hang in job.take("hang")] == [("side/rank0", "stopped")]

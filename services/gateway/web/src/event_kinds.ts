@@ -9,7 +9,7 @@ export const STATES = {
   contention: ["fabric-contention", "own-nic", "incast", "slow-receiver", "reduced-rate", "clear"],
   threshold: ["over", "under"],
   mismatch: ["elsewhere", "agrees"],
-  hang: ["absent", "behind", "mismatch", "stopped", "dead", "silent", "stuck", "moving", "over"],
+  hang: ["absent", "mismatch", "stopped", "dead", "silent", "stuck", "moving", "over"],
   straggler: ["compute", "data", "network", "halted", "in-step", "over", "unknown"],
 } as const;
 

@@ -174,7 +174,7 @@ class TrainingJob:
         names = {*rank.progress, *(each.group for each in (*rank.ended, *rank.open))}
         groups = {name: self.group(name) for name in names}
         operations = sorted((*rank.ended, *rank.open), key=lambda each: each.order)
-        return RankRecord(number, groups, dict(rank.progress), tuple(operations))
+        return RankRecord(number, groups, dict(rank.progress), tuple(operations), is_in_order=False)
 
 
 class TrainingJobs:

@@ -29,8 +29,9 @@ _LOOK_NS = _S // 4
 """How often jobs are looked at: as often as nodes speak of them."""
 _LARGE, _LARGE_LOOK_NS = 1_024, 2 * _S
 """A job of more ranks that hangs is looked at less often, as that takes a while."""
-_USUAL, _USUAL_TIMES = 2, 3
-"""Of the longest times between moves of a rank, the second is usual: within a step, others are much shorter."""
+_USUAL, _USUAL_TIMES = 3, 3
+"""Of the longest times between moves of a rank, the third is usual: within a step, others are much shorter. And one or
+two may be of hangs."""
 _LEAST_MOVES = 5
 """Before a rank was seen to move so often, it sets itself up: see below."""
 _SETTING_UP_TIMES = 20
