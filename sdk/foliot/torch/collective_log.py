@@ -108,6 +108,7 @@ class CollectiveLog:
             group.begun += 1
         entry.number, entry.order = group.begun, next(self._orders)
         group.last_order = entry.order
+        self.ask()  # what is over by now must not seem to go on beside this one
         entry.began_ns = now_ns()
         if len(self._open) < _MOST_OPEN:
             self._open[entry.order] = entry
@@ -116,10 +117,10 @@ class CollectiveLog:
 
     def end(self, entry: Entry) -> None:
         """Takes the end of an operation."""
+        if self._open.pop(entry.order, None) is None:
+            return  # another thread has just seen it
         entry.ended_ns = now_ns()
         entry.work = None
-        if self._open.pop(entry.order, None) is None:
-            return
         if len(self._done) == _MOST_DONE:
             self.dropped += 1
         self._done.append(entry)
@@ -139,11 +140,15 @@ class CollectiveLog:
         if entry.peer < 0 and not entry.group.failed_at:
             entry.group.failed_at = entry.number
 
+    def ask(self) -> None:
+        """Asks of what is open whether it is done."""
+        for entry in list(self._open.values()):
+            if (work := entry.work) is not None:
+                self._ask(entry, work)
+
     def take(self) -> Taken:
         """Takes what is to be told now."""
-        for entry in list(self._open.values()):
-            if entry.work is not None:
-                self._ask(entry)
+        self.ask()
         self.groups = [group for group in self.groups if group.lives()]
         told = sorted(self.groups, key=lambda each: each.last_order)[-_MOST_GROUPS:]
         # First: what is begun meanwhile is neither done nor seen to be open.
@@ -167,13 +172,15 @@ class CollectiveLog:
         """Whether all that was begun is done."""
         return not self._open
 
-    def _ask(self, entry: Entry) -> None:
+    def _ask(self, entry: Entry, work: Any) -> None:
         try:
-            is_done = entry.work.is_completed()
+            is_done, has_failed = work.is_completed(), False
+            has_failed = is_done and work.exception() is not None
         except Exception:  # noqa: BLE001 - whatever it is, the operation has failed
+            has_failed = True
+        if has_failed:
             self.fail(entry)
-            return
-        if is_done:
+        elif is_done:
             self.end(entry)
 
 

@@ -57,8 +57,8 @@ _KINDS = {
     "recv_": _Kind("recv", 0, 0, 1, 2),
 }
 """By the name of PyTorch's operator. A receipt from whomever has no other end that could be told, and is left out."""
-_KEYS = {"AutogradCPU": True, "AutogradCUDA": False, "AutogradPrivateUse1": False}
-"""The dispatch keys above those of the kernels that do the work, and whether futures tell there when it is done."""
+_KEYS = ("AutogradCPU", "AutogradCUDA", "AutogradPrivateUse1")
+"""The dispatch keys above those of the kernels that do the work."""
 _TYPES = {each: str(each).removeprefix("torch.") for each in vars(torch).values() if isinstance(each, torch.dtype)}
 
 _library: Any = None
@@ -73,13 +73,13 @@ def intercept(log: CollectiveLog) -> None:
     for name, kind in _KINDS.items():
         if (packet := getattr(torch.ops.c10d, name, None)) is None:
             continue
-        for key, tells in _KEYS.items():
-            _library.impl(name, _kernel(packet.default, kind, log, groups, tells=tells), key, with_keyset=True)
+        for key in _KEYS:
+            _library.impl(name, _kernel(packet.default, kind, log, groups), key, with_keyset=True)
     time_loaders(log)
 
 
 def _kernel(
-    operator: Any, kind: _Kind, log: CollectiveLog, groups: weakref.WeakKeyDictionary[Any, Group], *, tells: bool
+    operator: Any, kind: _Kind, log: CollectiveLog, groups: weakref.WeakKeyDictionary[Any, Group]
 ) -> Callable[..., Any]:
     below = torch._C._after_autograd_keyset  # noqa: SLF001 - as in PyTorch's own kernels in Python
 
@@ -92,7 +92,7 @@ def _kernel(
                 log.withdraw(entry)
             raise
         if entry is not None:
-            _follow(entry, answer, log, tells=tells)
+            _follow(entry, answer, log)
         return answer
 
     return kernel
@@ -122,11 +122,10 @@ def _begun(
     return entry
 
 
-def _follow(entry: Entry, answer: Any, log: CollectiveLog, *, tells: bool) -> None:
-    """Sees to it that the operation's end is recorded.
+def _follow(entry: Entry, answer: Any, log: CollectiveLog) -> None:
+    """Sees to it that the operation's end is recorded: the log asks for it.
 
-    Parameters:
-        tells: whether the operation's future is done when the operation is. A GPU's is done when that is queued.
+    To be called back would cost more. Gloo's own threads would do it, and wait for Python's lock meanwhile.
     """
     try:
         boxed = answer[-1] if isinstance(answer, tuple | list) and answer else answer
@@ -134,31 +133,10 @@ def _follow(entry: Entry, answer: Any, log: CollectiveLog, *, tells: bool) -> No
             log.end(entry)
             return
         work = torch._C._distributed_c10d.Work.unbox(boxed)  # noqa: SLF001 - it has no public name
-        if tells:
-            _when_done(work, entry, log)
-        else:
-            entry.work = work
+        entry.work = work
     except Exception:  # noqa: BLE001 - as above
         log.dropped += 1
         log.fail(entry)
-
-
-def _when_done(work: Any, entry: Entry, log: CollectiveLog) -> None:
-    try:
-        future = work.get_future()
-    except RuntimeError:  # this kind of work has none
-        entry.work = work
-        return
-
-    def done(ended: Any) -> None:
-        try:
-            ended.value()
-        except Exception:  # noqa: BLE001 - as above
-            log.fail(entry)
-        else:
-            log.end(entry)
-
-    future.add_done_callback(done)
 
 
 def _told_of(group: Any, log: CollectiveLog) -> Group:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from foliot.torch.collective_log import CollectiveLog, Entry, Group, Taken
 
 _EACH_S = 0.2
+_ASK_EACH_S = 0.005
+"""How often it is asked whether operations are done. The next one that begins asks, too."""
 _CONNECT_EACH_S = 2.0
 _ROWS = 200
 """Collectives in a packet: some 20 KB."""
@@ -27,7 +29,7 @@ _MEMBERS = 2_048
 _ANEW_S = 10.0
 """How often groups are told anew."""
 _LAST_S = 0.5
-"""How long the process's end waits for callbacks that are due."""
+"""How long the process's end waits for what is not done."""
 
 
 class Reporter:
@@ -55,19 +57,21 @@ class Reporter:
         atexit.register(lambda: self._end() if os.getpid() == own else None)
 
     def _run(self) -> None:
-        while not self._over.wait(_EACH_S):
-            with self._lock:
-                self._report()
+        report_at_s = time.monotonic() + _EACH_S
+        while not self._over.wait(_ASK_EACH_S):
+            self._log.ask()
+            if time.monotonic() >= report_at_s:
+                report_at_s = time.monotonic() + _EACH_S
+                with self._lock:
+                    self._report()
 
     def _end(self) -> None:
-        """Says that the process is over.
-
-        Threads of PyTorch must not be about to call back when the interpreter goes: that ends a process by SIGABRT.
-        """
+        """Says that the process is over, and what became of its last operations."""
         self._over.set()
         until_s = time.monotonic() + _LAST_S
         while not self._log.is_idle and time.monotonic() < until_s:
-            time.sleep(0.005)
+            time.sleep(_ASK_EACH_S)
+            self._log.ask()
         with self._lock:
             self._report(is_over=True)
 
