@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import library
 
 from foliot.torch.collective_log import Entry, Group
 from foliot.torch.loading import time_loaders
@@ -68,7 +69,7 @@ _library: Any = None
 def intercept(log: CollectiveLog) -> None:
     """Records all collectives from now on."""
     global _library  # noqa: PLW0603 - a process has one
-    _library = torch.library.Library("c10d", "IMPL")
+    _library = library.Library("c10d", "IMPL")
     groups: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
     for name, kind in _KINDS.items():
         if (packet := getattr(torch.ops.c10d, name, None)) is None:
