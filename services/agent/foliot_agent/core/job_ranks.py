@@ -124,10 +124,6 @@ class JobRanks:
         rank.take(report, epoch_ns, at_ns)
         return rank
 
-    def living(self) -> list[Rank]:
-        """The ranks whose process is not over."""
-        return [rank for rank in self._ranks.values() if not rank.over_ns]
-
     def batches(self, at_ns: int, bound_ns: int) -> Iterator[CollectiveBatch]:
         """What there is to tell now, of each job. What is done is told once."""
         self._ranks = {

@@ -51,7 +51,7 @@ class GroupTold(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members: Annotated[tuple[tuple[_Rank, _Rank, _Rank], ...], msgspec.Meta(max_length=4_096)]
 
 
-class RankReport(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+class RankReport(msgspec.Struct, frozen=True):
     """One packet. Lists that are left out are as they were."""
 
     job: Name

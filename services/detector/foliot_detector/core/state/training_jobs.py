@@ -1,4 +1,4 @@
-"""Training jobs whose ranks speak: how far each rank is, and which collectives it ended lately. Times are local."""
+"""Training jobs whose ranks speak: how far each rank is, and which collectives it ended lately."""
 
 from __future__ import annotations
 

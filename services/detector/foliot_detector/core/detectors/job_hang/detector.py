@@ -120,9 +120,10 @@ class JobHangDetector:
         yield from self._relieved(job, now_ns)
         longest_ns = max((rank.waited_ns(now_ns) for rank in job.ranks.values()), default=0)
         # What takes long to tell is asked last.
-        if longest_ns < self._hold_ns - _CONFIRMED_NS or now_ns < self._again_ns.get(job.name, 0):
-            if longest_ns < self._hold_ns - _CONFIRMED_NS:
-                self._found.pop(job.name, None)
+        if longest_ns < self._hold_ns - _CONFIRMED_NS:
+            self._found.pop(job.name, None)
+            return
+        if now_ns < self._again_ns.get(job.name, 0):
             return
         patience_ns = self._patience_ns(job)
         if longest_ns < patience_ns - _CONFIRMED_NS:
