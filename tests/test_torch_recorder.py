@@ -16,7 +16,7 @@ from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import Nic, Node
-from foliot_schemas.collective import ranks_of
+from foliot_schemas.collective import ranks_of, runs
 from patience import patience
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="make train installs PyTorch")
@@ -168,3 +168,12 @@ async def test_the_rank_that_holds_up_a_real_job_is_named(make_job, fault, rank,
     await asyncio.sleep(1.0)
 
     assert {(event.who, event.state) for event in events if event.kind == "hang"} == {(f"real/rank{rank}", state)}
+
+
+@pytest.mark.parametrize("ranks", [(), (3,), (0, 1, 2, 3), (1, 9, 17, 25), (0, 1, 2, 8, 9, 10), (5, 4, 3), (0, 2, 3)])
+def test_a_job_and_the_contract_write_the_ranks_of_a_group_alike(ranks):
+    """A job's own process imports PyTorch and the standard library alone, and has its own."""
+    from foliot.torch.reporter import _runs  # noqa: PLC0415 - PyTorch may not be there
+
+    assert tuple(map(tuple, _runs(ranks))) == runs(ranks)
+    assert tuple(ranks_of(runs(ranks))) == ranks
