@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
-import pkgutil
+import sys
 import time
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-import foliot_gateway.state
-import foliot_schemas
 from foliot import cli
 from foliot.node.shard import ShardSettings
 from foliot.runtime.extensions import ExtensionSettings
@@ -34,7 +31,6 @@ from foliot_sync.settings import SyncSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType
 
 Schema = dict[str, Any]
 """A JSON Schema, or a part of an AsyncAPI or OpenAPI document."""
@@ -146,7 +142,7 @@ def http() -> str:
             plain = path.replace("{trace_id}", "{trace_id:str}")
             parts += [f"## {method.upper()} {path}", docstrings.markdown(said.get((plain, method), ""))]
             parts += _operation(operations[method])
-    described = _structs_of(foliot_gateway.state) | _structs_of(foliot_schemas)
+    described = _structs_of("foliot_gateway.state") | _structs_of("foliot_schemas")
     parts.append("## Types")
     for name, schema in document.get("components", {}).get("schemas", {}).items():
         kind = described.get(name)
@@ -330,15 +326,14 @@ def _message_link(type_name: str) -> str:
 
 def _structs_below(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
     """The structs that a struct's fields have, by name."""
-    known = _structs_of(importlib.import_module(kind.__module__.partition(".")[0]))
+    known = _structs_of(kind.__module__.partition(".")[0])
     names = msgspec.json.schema_components([kind], ref_template="#{name}")[1].keys()
     return {name: known[name] for name in names if name != kind.__name__}
 
 
-def _structs_of(package: ModuleType) -> dict[str, type[msgspec.Struct]]:
-    """All structs of a package, by name."""
-    entries = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    modules = [importlib.import_module(entry.name) for entry in entries if not entry.name.endswith("__main__")]
+def _structs_of(package: str) -> dict[str, type[msgspec.Struct]]:
+    """The structs of a package's loaded modules, by name. What a struct's fields name is loaded with it."""
+    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
     return {
         name: each
         for module in modules
