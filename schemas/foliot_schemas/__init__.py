@@ -15,10 +15,12 @@ from foliot_schemas.collective import (
     RankState,
 )
 from foliot_schemas.command import Command, Confirmation, Outcome, OutcomeStatus
+from foliot_schemas.drain import Drain
 from foliot_schemas.event import Event
 from foliot_schemas.event_kinds import EventKind
 from foliot_schemas.fit import FitBatch, FitRow, HeardNode
 from foliot_schemas.flow import FlowBatch, FlowRow
+from foliot_schemas.gpu import GpuError
 from foliot_schemas.hops import HopBatch, HopRow
 from foliot_schemas.inventory import Lease, Nic, Node, NodeHomes, NodePaths
 from foliot_schemas.job import Job
@@ -34,9 +36,10 @@ from foliot_schemas.observation import (
     StampRow,
     Witness,
 )
-from foliot_schemas.orders import Order, OrderError, Reroute, Restore, Verb
+from foliot_schemas.orders import Order, OrderError, RankChange, ReplaceRank, Reroute, Restore, Verb
 from foliot_schemas.placement import SERVICE_ADDRESSES, Placement
 from foliot_schemas.rejected import Rejected
+from foliot_schemas.worker import WorkerBatch, WorkerState
 
 __all__ = [
     "SERVICE_ADDRESSES",
@@ -51,12 +54,14 @@ __all__ = [
     "DelayBatch",
     "DelayCount",
     "DelayRow",
+    "Drain",
     "Event",
     "EventKind",
     "FitBatch",
     "FitRow",
     "FlowBatch",
     "FlowRow",
+    "GpuError",
     "HeardNode",
     "HomeMove",
     "HopBatch",
@@ -78,8 +83,10 @@ __all__ = [
     "PortChange",
     "PortState",
     "ProgressRow",
+    "RankChange",
     "RankState",
     "Rejected",
+    "ReplaceRank",
     "Reroute",
     "Restore",
     "StampBatch",
@@ -87,6 +94,8 @@ __all__ = [
     "Verb",
     "WireError",
     "Witness",
+    "WorkerBatch",
+    "WorkerState",
     "decode",
     "encode",
 ]

@@ -57,7 +57,7 @@ _TOKENS = {
     "verb": ("What is asked: a verb of Foliot's, or of an extension.", "reroute"),
     "service": ("Name of a service.", "sync"),
     "shard": ("Role of a shard of sync, escaped.", "sync-node1"),
-    "job": ("Name of a registered job, escaped.", "pretrain-7"),
+    "job": ("Name of a job, escaped.", "pretrain-7"),
     "role": ("Name of a role, escaped.", "remediator"),
     "thing": (
         "What is claimed, escaped: `node-` and a name, `index-` and a number, or `address-` and an address.",

@@ -73,6 +73,9 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long its program has waited for its data since it began, in all."""
     dropped: Count = 0
     """Collectives of which nothing is told, as there were too many at a time."""
+    generation: Count = 0
+    """The number of its process group, which rises as ranks are replaced: of two that claim one rank, the one of the
+    higher generation has it."""
 
 
 class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -203,6 +203,10 @@ def _hang_words(event: Verdict) -> str:
     return f" ({where}, for {event.number('waited_s'):.1f} s)"
 
 
+def _hardware_words(event: Verdict) -> str:
+    return f" (XID {event.number('xid'):.0f})" if "xid" in event.evidence else ""
+
+
 def _straggler_words(event: Verdict) -> str:
     if "share" not in event.evidence or event.state == "in-step":
         return ""
@@ -304,6 +308,7 @@ HANG = EventKind(
         EventState("dead", "{who} is gone, and others wait for it"),
         EventState("silent", "{who} says nothing any more, and others wait for it"),
         EventState("stuck", "the ranks of {who} wait in a collective that all of them have begun"),
+        EventState("replaced", "another process has the place of {who}", is_relief=True),
         EventState("moving", "the job goes on that waited for {who}", is_relief=True),
         EventState("over", "the job is over that waited for {who}", is_relief=True),
     ),
@@ -322,7 +327,17 @@ STRAGGLER = EventKind(
         EventState("unknown", "it is not known any more whether others wait for {who}", is_relief=True),
     ),
 )  # fmt: skip
+HARDWARE = EventKind(
+    name="hardware", concerns="anything", words=_hardware_words,
+    summary="a node whose GPU has an error after which nothing should run on it. The state says how soon. `related` has "
+    "the node",
+    states=(
+        EventState("failed", "a GPU of {who} has failed"),
+        EventState("degraded", "a GPU of {who} is to be reset before long"),
+        EventState("restarted", "{who} has started anew", is_relief=True),
+    ),
+)  # fmt: skip
 
-BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD, MISMATCH, HANG, STRAGGLER)
+BUILT_IN = (FLAP, PATH, NIC, PROCESS, CLOCK, REFUSAL, CONTENTION, THRESHOLD, MISMATCH, HANG, STRAGGLER, HARDWARE)
 for _kind in BUILT_IN:
     register(_kind)

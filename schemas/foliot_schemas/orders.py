@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 
-from foliot_schemas.bounds import Word
+from foliot_schemas.bounds import Count, Name, Text, Word
 from foliot_schemas.placement import SERVICE_ADDRESSES, Placement, Rails
 
 if TYPE_CHECKING:
@@ -65,7 +65,50 @@ class Restore(msgspec.Struct, frozen=True, kw_only=True, tag="restore", tag_fiel
     """Single destinations to be moved."""
 
 
-BUILT_IN: tuple[type[Reroute | Restore], ...] = (Reroute, Restore)
+class RankChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of a job that one process loses and another takes. A process is named as in `WorkerState`."""
+
+    rank: Count
+    """The rank, in the job."""
+    node: Name
+    """The node of the one that loses it."""
+    process: Count
+    """The process that loses it."""
+    to_node: Name
+    """The node of the one that takes it."""
+    to_process: Count
+    """The process that takes it."""
+
+
+class ReplaceRank(msgspec.Struct, frozen=True, kw_only=True, tag="replace-rank", tag_field=_TAG_FIELD):
+    """Give ranks of a job to spares. Every node with a process of the job is told the same."""
+
+    job: Name
+    """The job."""
+    generation: Count
+    """The number of the process group that all ranks form next, higher than any before."""
+    meet: Text
+    """Address and port of the store at which they meet: that of a rank that stays."""
+    at_step: Count = 0
+    """Leave the present group when this many steps are done: nothing is lost then. 0: at once."""
+    cause: Word
+    """Why: a state of the events `hang` and `straggler`, or `drain`, or `hardware`."""
+    changes: Annotated[tuple[RankChange, ...], msgspec.Meta(min_length=1, max_length=1_024)]
+    """Who loses which rank to whom."""
+
+    def check(self) -> None:
+        """Refuses an order that contradicts itself.
+
+        Raises:
+            ValueError: a rank or a process changes twice.
+        """
+        losing = {(each.node, each.process) for each in self.changes}
+        taking = {(each.to_node, each.to_process) for each in self.changes}
+        if not len({each.rank for each in self.changes}) == len(losing | taking) / 2 == len(self.changes):
+            raise ValueError(f"a rank or a process of {self.job} changes twice")
+
+
+BUILT_IN: tuple[type[Order], ...] = (Reroute, Restore, ReplaceRank)
 _registered: dict[str, type[Order]] = {}
 
 

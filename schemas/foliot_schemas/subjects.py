@@ -14,9 +14,11 @@ from foliot_schemas.clock import ClockState
 from foliot_schemas.codec import WireError
 from foliot_schemas.collective import CollectiveBatch
 from foliot_schemas.command import Command, Outcome
+from foliot_schemas.drain import Drain
 from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch
 from foliot_schemas.flow import FlowBatch
+from foliot_schemas.gpu import GpuError
 from foliot_schemas.hops import HopBatch
 from foliot_schemas.inventory import Lease, Node, NodeHomes, NodePaths
 from foliot_schemas.job import Job
@@ -24,6 +26,7 @@ from foliot_schemas.move import MoveAnswer, MoveOrder
 from foliot_schemas.names import escape, unescape
 from foliot_schemas.observation import DelayBatch, PortState, StampBatch
 from foliot_schemas.rejected import Rejected
+from foliot_schemas.worker import WorkerBatch
 
 ROOT = "foliot.v1"
 
@@ -118,6 +121,16 @@ COLLECTIVE = Channel(
     readers=("detector", "anyone"),
     summary="How far the ranks of a job on a node are, and which collectives they began and ended when",
 )  # fmt: skip
+WORKER = Channel(
+    name="observation.worker", tokens=("job", "node"), message=WorkerBatch, publishers=("agent",),
+    readers=("detector", "remediator", "gateway", "anyone"),
+    summary="The processes of a job whose ranks can be replaced, and its spares: at once on change, and each second",
+)  # fmt: skip
+GPU = Channel(
+    name="observation.gpu", tokens=("node",), message=GpuError, publishers=("agent",),
+    readers=("detector", "gateway", "anyone"),
+    summary="An error that a GPU's driver wrote to the kernel's log",
+)  # fmt: skip
 CLOCK = Channel(
     name="clock", tokens=("clock",), message=ClockState, publishers=("sync",), readers=("anyone",),
     summary="How to read the reference time off a clock, and how far to trust it",
@@ -152,7 +165,9 @@ REJECTED = Channel(
     summary="A message that a service could not read, or that its stream does not store",
 )  # fmt: skip
 
-CHANNELS = (STAMPS, DELAY, PORT, FLOW, HOPS, COLLECTIVE, FITS, CLOCK, EVENT, COMMAND, OUTCOME, MOVE, MOVED, REJECTED)
+CHANNELS = (
+    STAMPS, DELAY, PORT, FLOW, HOPS, COLLECTIVE, WORKER, GPU, FITS, CLOCK, EVENT, COMMAND, OUTCOME, MOVE, MOVED, REJECTED,
+)  # fmt: skip
 
 
 class StreamDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,5 +252,8 @@ JOBS = Bucket(
     writers=("scheduler",), readers=("scheduler", "detector", "remediator", "gateway", "anyone"),
 )  # fmt: skip
 """The registered jobs. Nobody is told that a key has vanished, so readers count the time themselves."""
-BUCKETS = (CLOCKS, INVENTORY, PATHS, HOMES, LEASES, CLAIMS, JOBS)
-"""The bucket `policy` comes with the service that writes it."""
+DRAINS = Bucket(
+    name="drains", message=Drain, key="node", field="node",
+    writers=("scheduler",), readers=("scheduler", "remediator", "gateway", "anyone"),
+)  # fmt: skip
+BUCKETS = (CLOCKS, INVENTORY, PATHS, HOMES, LEASES, CLAIMS, JOBS, DRAINS)

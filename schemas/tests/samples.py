@@ -14,11 +14,13 @@ from foliot_schemas import (
     Confirmation,
     DelayBatch,
     DelayRow,
+    Drain,
     Event,
     FitBatch,
     FitRow,
     FlowBatch,
     FlowRow,
+    GpuError,
     HeardNode,
     HomeMove,
     HopBatch,
@@ -39,6 +41,8 @@ from foliot_schemas import (
     Rejected,
     StampBatch,
     StampRow,
+    WorkerBatch,
+    WorkerState,
 )
 from foliot_schemas.columns import pack
 from foliot_schemas.flow import FLOW_LATER
@@ -153,6 +157,22 @@ SAMPLES = (
         order="e2/contention/rail0/9/1", shard="remediator-node2", term=9, at_ns=_T, statuses=("refused",),
         guard="no-alternative",
     ),
+    WorkerBatch(
+        job="pretrain-7", node="node3", at_ns=_T, bound_ns=400, size=16,
+        workers=(
+            WorkerState(
+                process=81_000_000_000, rank=6, generation=2, step=1_203, stage="training", alive="running",
+                meet="192.0.2.3:40123", since_ns=_T - 5, heard_ns=_T - 1, left_ns=_T - 900, formed_ns=_T - 700,
+                copied_ns=_T - 300, first_step_ns=_T - 100, state_bytes=24_000_000, state_from=5, lost_steps=1,
+            ),
+            WorkerState(
+                process=82_000_000_000, rank=-1, generation=0, step=0, stage="spare", alive="running", since_ns=_T,
+                heard_ns=_T,
+            ),
+        ),
+    ),
+    GpuError(node="node3", at_ns=_T, bound_ns=400, xid=79, device="0000:65:00", message="GPU has fallen off the bus."),
+    Drain(node="node3", at_ns=_T, by="anna", reason="a fan is to be replaced"),
     Claim(node="node3", host="5f0c9a1be2d34477"),
     Rejected(service="sync", subject="foliot.v1.observation.stamps.node0", reason="not a stamps.v1", head=b"\x01\x02"),
     Notice(

@@ -77,7 +77,7 @@ def test_a_command_of_an_unknown_verb_is_read_and_its_order_is_refused_by_name()
     """So whoever gets it can answer it."""
     command = decode(the_bytes({"verb": "mark", "name": "x"}), Command)
 
-    with pytest.raises(OrderError, match="the verb mark is not known here; known are reroute, restore"):
+    with pytest.raises(OrderError, match="the verb mark is not known here; known are replace-rank, reroute, restore"):
         command.order()
 
 

@@ -16,9 +16,11 @@ from foliot_schemas import (
     CollectiveBatch,
     Command,
     DelayBatch,
+    Drain,
     Event,
     FitBatch,
     FlowBatch,
+    GpuError,
     HopBatch,
     Job,
     Lease,
@@ -32,6 +34,7 @@ from foliot_schemas import (
     Rejected,
     StampBatch,
     Witness,
+    WorkerBatch,
 )
 from foliot_schemas.event_kinds import is_relief
 
@@ -55,7 +58,7 @@ def one_line(message: msgspec.Struct) -> str:
 
 def happened_ns(message: msgspec.Struct) -> int:
     """The reference time at which it happened; 0: the message does not say."""
-    if isinstance(message, (Event, PortState, DelayBatch, CollectiveBatch)):
+    if isinstance(message, (Event, PortState, DelayBatch, CollectiveBatch, WorkerBatch, GpuError, Drain)):
         return message.at_ns
     if isinstance(message, Command):
         return message.issued_ns
@@ -72,7 +75,7 @@ def is_bad(message: msgspec.Struct) -> bool:
         return message.status in {"refused", "failed"}
     if isinstance(message, ClockState):
         return message.status in {"disrupted", "unsynchronised"}
-    return isinstance(message, Rejected) or (isinstance(message, PortState) and not message.carrier)
+    return isinstance(message, Rejected | GpuError) or (isinstance(message, PortState) and not message.carrier)
 
 
 def duration(length_ns: float) -> str:
@@ -196,6 +199,31 @@ def _collectives(batch: CollectiveBatch) -> str:
     return f"{batch.job} on {batch.node}: {_some(said) or 'no rank'}"
 
 
+def _workers(batch: WorkerBatch) -> str:
+    said = []
+    for worker in batch.workers:
+        who = f"rank {worker.rank}" if worker.rank >= 0 else "a spare"
+        how = "" if worker.alive == "running" else f" ({worker.alive})"
+        step = f", {worker.step:,} steps done" if worker.step else ""
+        reason = f": {worker.reason}" if worker.reason else ""
+        said.append(f"{who}{how} is {worker.stage} in generation {worker.generation}{step}{reason}")
+    return f"{batch.job} on {batch.node}: {_some(said) or 'no process'}"
+
+
+def _gpu_error(error: GpuError) -> str:
+    of = f" of {error.device}" if error.device else ""
+    return f"{error.node} logged XID {error.xid}{of}" + (f": {error.message}" if error.message else "")
+
+
+def _drain(drain: Drain) -> str:
+    wish = "may be used again" if drain.over else "is to be left by ranks"
+    return (
+        f"{drain.node} {wish}"
+        + (f", says {drain.by}" if drain.by else "")
+        + (f": {drain.reason}" if drain.reason else "")
+    )
+
+
 def _hops(batch: HopBatch) -> str:
     rows = batch.rows()
     said = []
@@ -292,8 +320,9 @@ def _value(value: float | str | bool) -> str:
 
 
 _SENTENCES: dict[type[msgspec.Struct], Callable[[Any], str]] = {
-    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Event: _event, FitBatch: _fits,
-    CollectiveBatch: _collectives, FlowBatch: _flows, HopBatch: _hops, Job: _job, Lease: _lease, MoveAnswer: _move_answer,
+    Claim: _claim, ClockState: _clock, Command: _command, DelayBatch: _delay, Drain: _drain, Event: _event, FitBatch: _fits,
+    CollectiveBatch: _collectives, FlowBatch: _flows, GpuError: _gpu_error, HopBatch: _hops, Job: _job, Lease: _lease, MoveAnswer: _move_answer,
     MoveOrder: _move_order, Node: _node, NodeHomes: _homes, NodePaths: _paths,
     Outcome: _outcome, PortState: _port, Rejected: _rejected, StampBatch: _stamps,
+    WorkerBatch: _workers,
 }  # fmt: skip

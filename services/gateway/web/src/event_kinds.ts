@@ -9,8 +9,9 @@ export const STATES = {
   contention: ["fabric-contention", "own-nic", "incast", "slow-receiver", "reduced-rate", "clear"],
   threshold: ["over", "under"],
   mismatch: ["elsewhere", "agrees"],
-  hang: ["absent", "mismatch", "stopped", "dead", "silent", "stuck", "moving", "over"],
+  hang: ["absent", "mismatch", "stopped", "dead", "silent", "stuck", "replaced", "moving", "over"],
   straggler: ["compute", "data", "network", "halted", "in-step", "over", "unknown"],
+  hardware: ["failed", "degraded", "restarted"],
 } as const;
 
 export type KnownKind = keyof typeof STATES;
