@@ -8,6 +8,8 @@
 A thread passes the records to the node's agent five times a second, by a Unix socket. Where no agent listens, they are
 dropped. Nothing here waits for the agent, adds a collective, or raises once recording has begun.
 
+`groups` makes the job's ranks replaceable: a lost one is given to a spare, and the others go on at the same step.
+
 This package needs PyTorch and Python's standard library alone.
 """
 
@@ -19,14 +21,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from foliot.places import RANK_SOCKET
 from foliot.torch.collective_log import CollectiveLog
+from foliot.torch.groups import Group, Replaced, Worker, default_join
 from foliot.torch.interception import intercept
 from foliot.torch.loading import timed
 from foliot.torch.reporter import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["data", "record"]
+    from torch.distributed import Store
+
+    from foliot.torch.state_transfer import Stateful
+
+__all__ = ["Group", "Replaced", "data", "groups", "record"]
 
 _T = TypeVar("_T")
 _JOB, _SOCKET, _ELASTIC = "FOLIOT_JOB", "FOLIOT_AGENT__RANK_SOCKET", "TORCHELASTIC_RUN_ID"
@@ -54,13 +61,59 @@ def record(job: str = "", *, socket: str = "") -> None:
     global _reporter  # noqa: PLW0603 - a process has one
     if _reporter is not None:
         return
+    name, path = _named(job), _path(socket)
+    _reporter = Reporter(_log, name, path)
+    intercept(_log)
+    _reporter.start()
+
+
+def groups(
+    state: Mapping[str, Stateful], *, join: Callable[[Store, int, int], None] = default_join, job: str = "",
+    socket: str = "", step: int = 0, seed: int | None = None, wait_s: float = 20.0,
+) -> Iterator[Group]:  # fmt: skip
+    """The process groups in which this process works, one after the other: a new one each time a rank is replaced.
+
+    Take each by a `with` statement and work there until all is done, as docs/training-jobs.md shows. Rank, size and
+    place of meeting are those of the environment, as torchrun sets them. A spare is started with ``FOLIOT_SPARE=1`` and
+    without a rank. It waits here until it is given one.
+
+    Parameters:
+        state: what a rank must have to go on, by names of your own: modules, optimizers, schedules. It must be the same
+            on all ranks, as in data-parallel training.
+        join: makes all process groups, the default one first, of a store, this process's rank and the number of ranks.
+            Default: one group, by NCCL where there is a GPU, else by Gloo.
+        job: name of the job, as `record` takes it.
+        socket: path of the agent's socket, likewise.
+        step: how many steps were done before, as a checkpoint says.
+        seed: if given, PyTorch's random numbers of each step follow from it, the rank and the step. Then a step that is
+            done by another process, or again, draws the same.
+        wait_s: how long a process waits to be told who takes a lost rank's place, in seconds.
+
+    Raises:
+        KeyError: the environment has no rank, or no number of ranks.
+        ValueError: the name cannot be a job's.
+        Replaced: another process has this one's rank; a `SystemExit` with status 0.
+        RuntimeError: a group did not form, and nobody said what to do.
+    """
+    worker = Worker(state, join, _named(job), _path(socket), _log, step=step, seed=seed, wait_s=wait_s)
+    return worker.groups()
+
+
+def _named(job: str) -> str:
+    """The job's name.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
     elastic = os.environ.get(_ELASTIC, "none")
     name = job or os.environ.get(_JOB) or (elastic if elastic != "none" else _meeting_point())
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name[:64]!r} cannot be the name of a job: it is long, or has a space, '>', '#' or '/'")
-    _reporter = Reporter(_log, name, socket or os.environ.get(_SOCKET) or RANK_SOCKET)
-    intercept(_log)
-    _reporter.start()
+    return name
+
+
+def _path(socket: str) -> str:
+    return socket or os.environ.get(_SOCKET) or RANK_SOCKET
 
 
 def _meeting_point() -> str:

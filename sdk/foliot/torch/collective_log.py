@@ -85,6 +85,8 @@ class CollectiveLog:
         """How long the program has waited for its data."""
         self.rank = self.size = 0
         """In the job; a size of 0: not known yet."""
+        self.generation = 0
+        """Of the job's groups: it rises as ranks are replaced."""
         self.groups: list[Group] = []
         self._names: Counter[str] = Counter()
         self._orders = itertools.count(1)
@@ -95,11 +97,18 @@ class CollectiveLog:
         self, name: str, description: str, members: tuple[int, ...], lives: Callable[[], bool] = lambda: True
     ) -> Group:
         """A new group. One of the same name was there before and is over: the new one has another name here."""
+        if self.generation:
+            name = f"{name}@{self.generation}"
         again = self._names[name]
         self._names[name] += 1
         made = Group(f"{name}~{again}" if again else name, description, members, lives)
         self.groups.append(made)
         return made
+
+    def leave(self) -> None:
+        """Takes that all groups are over, and nothing of theirs goes on."""
+        self._open.clear()
+        self.groups = []
 
     def begin(self, entry: Entry) -> None:
         """Takes an operation that begins now."""

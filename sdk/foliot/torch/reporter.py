@@ -11,8 +11,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from foliot.torch.collective_log import now_ns
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -126,7 +124,7 @@ class Reporter:
         told = [group for group in taken.groups if are_due or not group.is_told]
         head: dict[str, Any] = {
             "job": self._job, "rank": self._log.rank, "size": self._log.size, "began_ns": self._log.began_ns,
-            "sent_ns": now_ns(), "data_ns": self._log.data_ns, "dropped": self._log.dropped, "over": is_over,
+            "generation": self._log.generation, "data_ns": self._log.data_ns, "dropped": self._log.dropped, "over": is_over,
             "progress": [[group.name, begun, through] for group, begun, through in taken.progress],
             "groups": [_group(group) for group in told],
             "open": [_row(entry) for entry in taken.open],

@@ -59,7 +59,6 @@ class RankReport(msgspec.Struct, frozen=True):
     size: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
     began_ns: _Count
     """When the process began to record: by it, one that was started anew is told from its predecessor."""
-    sent_ns: _Count
     data_ns: _Count = 0
     dropped: _Count = 0
     over: bool = False

@@ -1,0 +1,90 @@
+"""The connections of a process group, and how to end all that waits in them.
+
+A collective of Gloo's waits in its connections, and nothing of PyTorch's ends that wait: `abort` comes back, and the
+blocked call stays where it is (torch 2.13). Shut down, each of them ends with an error at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+
+class GroupSockets:
+    """The TCP connections that this process has opened while a group was formed."""
+
+    def __init__(self) -> None:
+        self._before = frozenset(number for number, _ in _connections())
+        self._own: frozenset[int] | None = None
+
+    def formed(self, *, but_ports: Collection[int]) -> None:
+        """Takes that the group is there: connections that are opened from now on are none of it.
+
+        Parameters:
+            but_ports: connections of these ports, of either end, serve something else.
+        """
+        self._own = frozenset(
+            number for number, connection in self._opened() if not _ports(connection).intersection(but_ports)
+        )
+
+    def shut_down(self, *, but_port: int) -> None:
+        """Ends the connections, those of a group that is being formed too.
+
+        Parameters:
+            but_port: of this process, at which others connect for something else.
+        """
+        for _, connection in self._opened():
+            with contextlib.suppress(OSError):
+                if connection.getsockname()[1] != but_port:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all connections of the group are there still, and nobody has ended one."""
+        standing = {number for number, connection in _connections() if not _is_ended(connection)}
+        return self._own is not None and self._own <= standing
+
+    def _opened(self) -> Iterator[tuple[int, socket.socket]]:
+        for number, connection in _connections():
+            if number not in self._before and (self._own is None or number in self._own):
+                yield number, connection
+
+
+def _ports(connection: socket.socket) -> set[int]:
+    with contextlib.suppress(OSError):
+        return {connection.getsockname()[1], connection.getpeername()[1]}
+    return set()
+
+
+def _connections() -> Iterator[tuple[int, socket.socket]]:
+    """The TCP connections of this process, by their inode's number. Each is closed as the next is asked for."""
+    for file in Path("/proc/self/fd").iterdir():
+        try:
+            if not str(file.readlink()).startswith("socket:"):
+                continue
+            copy = socket.socket(fileno=os.dup(int(file.name)))
+        except OSError:  # it was closed meanwhile
+            continue
+        with copy:
+            if copy.family not in _FAMILIES or copy.type != socket.SOCK_STREAM:
+                continue
+            with contextlib.suppress(OSError):
+                copy.getpeername()
+                yield os.fstat(copy.fileno()).st_ino, copy
+
+
+def _is_ended(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

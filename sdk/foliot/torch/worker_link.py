@@ -1,0 +1,180 @@
+"""A worker's connection to the agent of its node: it says how the worker is, and hears which rank it is to take."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from foliot.torch.collective_log import now_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EACH_S = 0.5
+"""How often the agent is told at least."""
+_CONNECT_EACH_S = 0.5
+_MOST_BYTES = 1 << 16
+_MOST_REASON = 512
+
+
+class Order(NamedTuple):
+    """What the fleet wants of this process."""
+
+    generation: int
+    """Of the group that is to be formed."""
+    rank: int
+    """This process's in it; -1: another has it, and this one is to end."""
+    size: int
+    meet: str
+    """Address and port of the store at which all meet."""
+    at_step: int
+    """Leave the present group when so many steps are done; 0: at once."""
+    cause: str
+
+
+class WorkerLink:
+    """The thread that speaks with the agent. The agent's absence delays nothing but orders.
+
+    Parameters:
+        job: the job's name.
+        path: of the agent's socket.
+        obey: called in the thread with each new order, before anybody else hears of it.
+    """
+
+    def __init__(self, job: str, path: str, obey: Callable[[Order], None]) -> None:
+        self.process = now_ns()
+        self._path = path
+        self._obey = obey
+        self._said: dict[str, Any] = {"kind": "worker", "job": job, "process": self.process}
+        self._order: Order | None = None
+        self._news = threading.Condition()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._socket: socket.socket | None = None
+        self._connect_at_s = 0.0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="foliot-worker", daemon=True)
+
+    def start(self) -> None:
+        """Begins to speak. `say` comes first."""
+        self._thread.start()
+
+    def say(self, **what: Any) -> None:
+        """Changes what the agent is told, and tells it soon."""
+        with self._news:
+            self._said |= what
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"!")
+
+    def note(self, **what: Any) -> None:
+        """Changes what the agent is told the next time."""
+        with self._news:
+            self._said |= what
+
+    def order(self) -> Order | None:
+        """The newest order; None: there was none."""
+        return self._order
+
+    def wait_for_order(self, *, above: int, within_s: float | None) -> Order | None:
+        """Waits for an order of a later generation than one; None: none came in time.
+
+        Parameters:
+            within_s: how long it waits; None: for ever.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self._order is not None and self._order.generation > above, within_s)
+            return self._order if self._order is not None and self._order.generation > above else None
+
+    def end(self) -> None:
+        """Says the last word, if an agent listens, and ends."""
+        self._is_over = True
+        self.say()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while True:
+            is_last = self._is_over
+            self._speak()
+            if is_last:
+                return
+            self._listen()
+
+    def _speak(self) -> None:
+        if not self._is_connected():
+            return
+        with self._news:
+            packet = json.dumps(self._said, separators=(",", ":")).encode()
+        assert self._socket is not None
+        try:
+            self._socket.send(packet)
+        except BlockingIOError:
+            pass  # the agent is slow: the next word says the same and more
+        except OSError:
+            self._disconnect()
+
+    def _listen(self) -> None:
+        """Waits until there is something to say, and takes what is heard meanwhile."""
+        files: list[Any] = [self._wake_read] if self._socket is None else [self._wake_read, self._socket]
+        ready, _, _ = select.select(files, (), (), _EACH_S if self._socket is not None else _CONNECT_EACH_S)
+        if self._wake_read in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read, 4_096)
+        if self._socket is None or self._socket not in ready:
+            return
+        try:
+            packet = self._socket.recv(_MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if packet:
+            self._take(packet)
+        else:
+            self._disconnect()
+
+    def _take(self, packet: bytes) -> None:
+        try:
+            said = json.loads(packet)
+            if said.get("kind") != "replace":
+                return  # a later agent's
+            numbers = [int(said[name]) for name in ("generation", "rank", "size", "at_step")]
+            order = Order(numbers[0], numbers[1], numbers[2], str(said["meet"]), numbers[3], str(said["cause"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+        if self._order is not None and order.generation <= self._order.generation:
+            return
+        self._obey(order)
+        with self._news:
+            self._order = order
+            self._news.notify_all()
+
+    def _is_connected(self) -> bool:
+        if self._socket is not None:
+            return True
+        if time.monotonic() < self._connect_at_s:
+            return False
+        self._connect_at_s = time.monotonic() + _CONNECT_EACH_S
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            made.connect(self._path)
+        except OSError:
+            made.close()
+            return False
+        self._socket = made
+        return True
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+
+def shortened(error: BaseException) -> str:
+    """An error in a line, for the agent."""
+    return f"{type(error).__name__}: {error}"[:_MOST_REASON]
