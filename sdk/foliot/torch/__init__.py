@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from foliot.places import RANK_SOCKET
 from foliot.torch.collective_log import CollectiveLog
-from foliot.torch.groups import Group, Replaced, Worker, default_join
+from foliot.torch.groups import Group, Program, Replaced, Worker, default_join
 from foliot.torch.interception import intercept
 from foliot.torch.loading import timed
+from foliot.torch.mirror import StateLostError
 from foliot.torch.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from foliot.torch.state_transfer import Stateful
 
-__all__ = ["Group", "Replaced", "data", "groups", "record"]
+__all__ = ["Group", "Replaced", "StateLostError", "data", "groups", "record"]
 
 _T = TypeVar("_T")
 _JOB, _SOCKET, _ELASTIC = "FOLIOT_JOB", "FOLIOT_AGENT__RANK_SOCKET", "TORCHELASTIC_RUN_ID"
@@ -68,8 +69,9 @@ def record(job: str = "", *, socket: str = "") -> None:
 
 
 def groups(
-    state: Mapping[str, Stateful], *, join: Callable[[Store, int, int], None] = default_join, job: str = "",
-    socket: str = "", step: int = 0, seed: int | None = None, wait_s: float = 20.0,
+    state: Mapping[str, Stateful], *, shard: Mapping[str, Stateful] | None = None,
+    join: Callable[[Store, int, int], None] = default_join, reload: Callable[[], int] | None = None, step: int = 0,
+    seed: int | None = None, mirror_steps: int = 1, wait_s: float = 20.0, job: str = "", socket: str = "",
 ) -> Iterator[Group]:  # fmt: skip
     """The process groups in which this process works, one after the other: a new one each time a rank is replaced.
 
@@ -78,25 +80,34 @@ def groups(
     without a rank. It waits here until it is given one.
 
     Parameters:
-        state: what a rank must have to go on, by names of your own: modules, optimizers, schedules. It must be the same
-            on all ranks, as in data-parallel training.
+        state: what a rank must have to go on and all ranks have alike, by names of your own: modules, optimizers,
+            schedules.
+        shard: what each rank has for itself, such as its part of the optimizer's state. After each step the next rank
+            gets a copy, so that what a lost rank had is not lost. Their tensors must be plain ones.
         join: makes all process groups, the default one first, of a store, this process's rank and the number of ranks.
             Default: one group, by NCCL where there is a GPU, else by Gloo.
-        job: name of the job, as `record` takes it.
-        socket: path of the agent's socket, likewise.
+        reload: takes the state and the shard from the last checkpoint and returns its step. It is called on all ranks
+            where a rank and the one with its copy are lost at once. Default: the job ends then, with an error.
         step: how many steps were done before, as a checkpoint says.
         seed: if given, PyTorch's random numbers of each step follow from it, the rank and the step. Then a step that is
             done by another process, or again, draws the same.
+        mirror_steps: how many steps there are from one copy of the shards to the next. If ranks are lost, the job goes
+            back to the last copies.
         wait_s: how long a process waits to be told who takes a lost rank's place, in seconds.
+        job: name of the job, as `record` takes it.
+        socket: path of the agent's socket, likewise.
 
     Raises:
         KeyError: the environment has no rank, or no number of ranks.
-        ValueError: the name cannot be a job's.
+        ValueError: the name cannot be a job's, or `mirror_steps` is below 1.
+        StateLostError: a rank and the one with its copy are lost at once, and nothing reloads a checkpoint.
         Replaced: another process has this one's rank; a `SystemExit` with status 0.
         RuntimeError: a group did not form, and nobody said what to do.
     """
-    worker = Worker(state, join, _named(job), _path(socket), _log, step=step, seed=seed, wait_s=wait_s)
-    return worker.groups()
+    if mirror_steps < 1:
+        raise ValueError(f"copies of the shards are kept each step or more seldom, not each {mirror_steps} steps")
+    program = Program(state, shard or {}, join, reload, step, seed, mirror_steps, wait_s)
+    return Worker(program, _named(job), _path(socket), _log).groups()
 
 
 def _named(job: str) -> str:

@@ -19,16 +19,17 @@ import hashlib
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import torch
 import torch.distributed as dist
 
-from foliot.torch import state_transfer
+from foliot.torch.catch_up import CaughtUp, catch_up, catch_up_sharded
 from foliot.torch.collective_log import now_ns
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.kept_buffers import KeptBuffers
 from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all
+from foliot.torch.mirror import Mirror, StateLostError
 from foliot.torch.worker_link import Order, WorkerLink, shortened
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _MEET_S = 10.0
 """For so long the ranks of a new group wait for one another."""
 _JOIN_S = 15.0
 """For so long a group may take to be made, once all ranks are there."""
+_MOST_REASON = 512
 _LAST_STEP_S = 2.0
 """For so long ranks that have done their group's last step wait for the others to have done it."""
 
@@ -96,26 +98,35 @@ class Group:
         return True if self._worker.left_by(error) else None
 
 
+class Program(NamedTuple):
+    """What the job's program says of itself, see `foliot.torch.groups`."""
+
+    state: Mapping[str, Stateful]
+    shard: Mapping[str, Stateful]
+    join: Callable[[dist.Store, int, int], None]
+    reload: Callable[[], int] | None
+    step: int
+    seed: int | None
+    mirror_steps: int
+    wait_s: float
+
+
 class Worker:
     """This process in its job: one with a rank, or a spare.
 
     Parameters:
-        wait_s: how long a process whose collective failed waits for an order.
+        job: the job's name.
+        path: of the agent's socket.
     """
 
-    def __init__(
-        self, state: Mapping[str, Stateful], join: Callable[[dist.Store, int, int], None], job: str, socket: str,
-        log: CollectiveLog, *, step: int, seed: int | None, wait_s: float,
-    ) -> None:  # fmt: skip
+    def __init__(self, program: Program, job: str, path: str, log: CollectiveLog) -> None:
         self.rank, self.size = -1, int(os.environ["WORLD_SIZE"])
         self.generation = 0
-        self.step = step
-        self._state = state
-        self._join = join
+        self.step = program.step
+        self._program = program
         self._log = log
-        self._seed = seed
-        self._wait_s = wait_s
-        self._buffers = KeptBuffers(state.values())
+        self._mirror = Mirror(program.state, program.shard) if program.shard else None
+        self._buffers = KeptBuffers(program.state.values() if self._mirror is None else ())
         self._has_state = not self.is_spare
         self._is_over = False
         self._is_first_step = False
@@ -125,9 +136,9 @@ class Worker:
         """The highest generation that was ordered."""
         self._sockets = GroupSockets()
         self._store = OwnStore()
-        self._link = WorkerLink(job, socket, self._obey)
+        self._link = WorkerLink(job, path, self._obey)
         self._link.say(
-            rank=-1 if self.is_spare else int(os.environ["RANK"]), size=self.size, generation=0, step=step,
+            rank=-1 if self.is_spare else int(os.environ["RANK"]), size=self.size, generation=0, step=self.step,
             stage="spare" if self.is_spare else "forming", meet=self._store.place,
         )  # fmt: skip
         self._link.start()
@@ -152,12 +163,14 @@ class Worker:
             yield Group(self)
             if self._is_over:
                 return
-            self._form(self._awaited(self._wait_s))
+            self._form(self._awaited(self._program.wait_s))
 
     # -- in a group ---------------------------------------------------------------------------------------------------
 
     def end_step(self) -> None:
         """See `Group`."""
+        if self._mirror is not None and (self.step + 1) % self._program.mirror_steps == 0:
+            self._mirror.keep(self.step + 1, self.rank, self.size, _device())
         self.step += 1
         if self._is_first_step:
             self._is_first_step = False
@@ -182,8 +195,8 @@ class Worker:
             return False
         self._link.say(stage="broken", reason=shortened(error))
         self._sockets.shut_down(but_port=self._store.port)  # of the others, some would wait on
-        if self._link.wait_for_order(above=self.generation, within_s=self._wait_s) is None:
-            self._end("failed", f"nobody took the lost rank's place in {self._wait_s:g} s: {shortened(error)}")
+        if self._link.wait_for_order(above=self.generation, within_s=self._program.wait_s) is None:
+            self._end("failed", f"nobody took the lost rank's place in {self._program.wait_s:g} s: {shortened(error)}")
             return False
         self._leave()
         return True
@@ -195,8 +208,8 @@ class Worker:
 
     def _begin_step(self) -> None:
         self._buffers.keep()
-        if self._seed is not None:
-            torch.manual_seed(_seed_of(self._seed, self.rank, self.step))
+        if self._program.seed is not None:
+            torch.manual_seed(_seed_of(self._program.seed, self.rank, self.step))
 
     def _end(self, stage: str, reason: str) -> None:
         self._is_over = True
@@ -219,6 +232,8 @@ class Worker:
         assert order is not None
         if self.step == order.at_step:
             with contextlib.suppress(RuntimeError):
+                if self._mirror is not None and self.step not in self._mirror.steps:
+                    self._mirror.keep(self.step, self.rank, self.size, _device())
                 store = meeting(order.meet, order.generation)
                 wait_for_all(
                     store, "done", self.rank, self.size, within_s=_LAST_STEP_S,
@@ -245,8 +260,10 @@ class Worker:
         self.rank = int(os.environ["RANK"])
         try:
             store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
-            self._join(store, self.rank, self.size)
+            self._program.join(store, self.rank, self.size)
             self._formed(int(os.environ["MASTER_PORT"]))
+            if self._mirror is not None:
+                self._mirror.keep(self.step, self.rank, self.size, _device())
         except Exception as error:
             self._end("failed", shortened(error))
             raise
@@ -255,7 +272,7 @@ class Worker:
 
     def _form(self, order: Order) -> None:
         """Forms the group of an order, or of a later one if that fails."""
-        until_s = time.monotonic() + self._wait_s
+        until_s = time.monotonic() + self._program.wait_s
         while True:
             if order.rank < 0:
                 self._end("over", "another process has the rank")
@@ -288,7 +305,7 @@ class Worker:
         self._join_in_time(store)
         self._formed(int(order.meet.rpartition(":")[2]))
         self._link.say(stage="copying", formed_ns=now_ns())
-        self._even_out()
+        self._catch_up()
         self._begin_step()
         self._is_first_step = True
         self._link.say(stage="training", copied_ns=now_ns(), step=self.step)
@@ -299,36 +316,39 @@ class Worker:
         alarm.daemon = True
         alarm.start()
         try:
-            self._join(store, self.rank, self.size)
+            self._program.join(store, self.rank, self.size)
         finally:
             alarm.cancel()
 
     def _formed(self, port: int) -> None:
         self._sockets.formed(but_ports=(self._store.port, port))
 
-    def _even_out(self) -> None:
-        """Gives all ranks the state of those that have done most steps."""
-        device = _device()
-        own = torch.tensor([self.step if self._has_state else -1], device=device)
-        told = [torch.zeros_like(own) for _ in range(self.size)]
-        dist.all_gather(told, own)
-        steps = [int(each.item()) for each in told]
-        newest = max(steps)
-        having = [rank for rank, step in enumerate(steps) if step == newest]
-        lacking = [rank for rank, step in enumerate(steps) if step < newest]
-        if self.rank in having:
-            self._buffers.put_back()
-            taking = [rank for place, rank in enumerate(lacking) if having[place % len(having)] == self.rank]
-            if taking:
-                state_transfer.send(self._state, taking, device)
+    def _catch_up(self) -> None:
+        """Comes to the state and the step of the others."""
+        device, done = _device(), self.step
+        if self._mirror is None:
+            now = catch_up(self._program.state, done if self._has_state else -1, device)
+            if now.source < 0:
+                self._buffers.put_back()
         else:
-            source = having[lacking.index(self.rank) % len(having)]
-            count = state_transfer.receive(self._state, source, device)
-            self._link.say(state_bytes=count, state_from=source)
-        for part in self._state.values():
+            now = self._caught_up_sharded(self._mirror, device)
+        for part in (*self._program.state.values(), *self._program.shard.values()):
             if hasattr(part, "zero_grad"):
                 part.zero_grad()  # of a step that was not done to its end
-        self.step, self._has_state = newest, True
+        self._link.say(state_bytes=now.bytes, state_from=now.source, lost_steps=max(0, done - now.step))
+        self.step, self._has_state = now.step, True
+
+    def _caught_up_sharded(self, mirror: Mirror, device: torch.device) -> CaughtUp:
+        try:
+            now = catch_up_sharded(self._program.state, self._program.shard, mirror, device)
+        except StateLostError as error:
+            if self._program.reload is None:
+                raise
+            mirror.forget()
+            now = CaughtUp(self._program.reload())
+            self._link.say(reason=f"all are back at step {now.step}, by the last checkpoint: {error}"[:_MOST_REASON])
+        mirror.keep(now.step, self.rank, self.size, device)
+        return now
 
 
 def default_join(store: dist.Store, rank: int, size: int) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TIMEOUT = dt.timedelta(seconds=20)
+_TIMEOUT = dt.timedelta(seconds=8)
 """For an answer of a store."""
 _POLL_S = 0.005
 _POLL_S_OF_A_RANK = 1e-4

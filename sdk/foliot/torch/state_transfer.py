@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _PIECE = 1 << 20
 """Bytes of a piece."""
-_TAGS = 64
-"""Pieces in turn have different tags: Gloo chooses the device that sends by the tag."""
 _UNDER_WAY = 8
 """Pieces that are on their way to a rank at a time."""
+_TAGS = 64
+"""Pieces in turn have different tags: Gloo chooses the device that sends by the tag."""
 
 
 class Stateful(Protocol):
@@ -43,8 +43,45 @@ class _Slot(NamedTuple):
     shape: tuple[int, ...]
 
 
-def send(state: Mapping[str, Stateful], ranks: Sequence[int], device: torch.device) -> int:
-    """Sends the state to ranks of the default group; returns its bytes.
+class Packed(NamedTuple):
+    """The state of some parts, in the form in which it is sent."""
+
+    skeleton: bytes
+    """All but the tensors, with slots in their places, pickled."""
+    tensors: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Stateful]) -> Packed:
+        """The state as it is now. Its tensors are the parts' own."""
+        tensors: list[torch.Tensor] = []
+        return cls(
+            pickle.dumps(_taken_out({name: each.state_dict() for name, each in parts.items()}, tensors)), tensors
+        )
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        bytes_: int = sum(each.numel() * each.element_size() for each in self.tensors)
+        return len(self.skeleton) + bytes_
+
+    def copied(self) -> Packed:
+        """The same with tensors of its own, in the host's memory."""
+        return Packed(self.skeleton, [each.detach().to("cpu", copy=True) for each in self.tensors])
+
+    def give_to(self, parts: Mapping[str, Stateful]) -> None:
+        """Makes the parts what they were.
+
+        Raises:
+            KeyError: it has a part that is not there.
+        """
+        # Of a rank of this job, as objects are that PyTorch itself sends.
+        skeleton = pickle.loads(self.skeleton)  # noqa: S301
+        for name, state in _put_in(skeleton, self.tensors).items():
+            parts[name].load_state_dict(state)
+
+
+def send(packed: Packed, ranks: Sequence[int], device: torch.device) -> None:
+    """Sends a state to ranks of the default group.
 
     Parameters:
         device: the type of device whose tensors the group's backend sends.
@@ -52,63 +89,122 @@ def send(state: Mapping[str, Stateful], ranks: Sequence[int], device: torch.devi
     Raises:
         RuntimeError: the group is broken, or a tensor has no plain memory, as a sparse one.
     """
-    tensors: list[torch.Tensor] = []
-    skeleton = _taken_out({name: each.state_dict() for name, each in state.items()}, tensors)
-    packed = torch.frombuffer(bytearray(pickle.dumps(skeleton)), dtype=torch.uint8)
-    length = torch.tensor([packed.numel()], device=device)
-    for rank in ranks:
-        dist.send(length, rank)
-    return sum(_send(buffers, ranks, device) for buffers in ([packed], [_bytes(each) for each in tensors]))
+    for buffers in _streams(packed):
+        outgoing = _Outgoing(buffers, ranks, device)
+        while outgoing.advance():
+            pass
+        outgoing.finish()
 
 
-def receive(state: Mapping[str, Stateful], rank: int, device: torch.device) -> int:
-    """Takes the state that a rank of the default group sends; returns its bytes.
+def receive(rank: int, device: torch.device) -> Packed:
+    """Takes the state that a rank of the default group sends.
 
     Raises:
-        KeyError: the sender has a part of the state that is not there.
         RuntimeError: the group is broken.
     """
-    length = torch.zeros(1, dtype=torch.int64, device=device)
-    dist.recv(length, rank)
-    packed = torch.empty(int(length.item()), dtype=torch.uint8)
-    count = _receive([packed], rank, device)
-    # Of a rank of this job, as objects are that PyTorch itself sends.
-    skeleton = pickle.loads(packed.numpy().tobytes())  # noqa: S301
-    tensors = [torch.empty(slot.shape, dtype=slot.type) for slot in sorted(_slots(skeleton))]
-    count += _receive([_bytes(each) for each in tensors], rank, device)
-    for name, part in _put_in(skeleton, tensors).items():
-        state[name].load_state_dict(part)
-    return count
+    return _exchanged(None, (), rank, device)
 
 
-def _send(buffers: Sequence[torch.Tensor], ranks: Sequence[int], device: torch.device) -> int:
-    """Sends the bytes of some buffers, one after the other; returns how many they are."""
-    waiting: collections.deque[list[dist.Work]] = collections.deque()
-    sent = 0
-    for number, slices in enumerate(_pieces(buffers)):
-        piece = torch.cat(slices).to(device)
-        sent += piece.numel()
-        waiting.append([dist.isend(piece, rank, tag=number % _TAGS) for rank in ranks])
-        if len(waiting) >= _UNDER_WAY:
-            _finish(waiting.popleft())
-    for works in waiting:
-        _finish(works)
-    return sent
+def exchange(packed: Packed, to: int, source: int, device: torch.device) -> Packed:
+    """Sends a state to one rank, and meanwhile takes that of another one.
+
+    Raises:
+        RuntimeError: as `send`.
+    """
+    return _exchanged(packed, (to,), source, device)
 
 
-def _receive(buffers: Sequence[torch.Tensor], rank: int, device: torch.device) -> int:
-    """Fills some buffers with the bytes that `_send` sends for such ones; returns how many they are."""
-    waiting: collections.deque[tuple[dist.Work, torch.Tensor, list[torch.Tensor]]] = collections.deque()
-    received = 0
-    for number, slices in enumerate(_pieces(buffers)):
-        piece = torch.empty(sum(each.numel() for each in slices), dtype=torch.uint8, device=device)
-        received += piece.numel()
-        waiting.append((dist.irecv(piece, rank, tag=number % _TAGS), piece, slices))
-        if len(waiting) >= _UNDER_WAY:
-            _spread(*waiting.popleft())
-    for each in waiting:
-        _spread(*each)
-    return received
+def _exchanged(packed: Packed | None, to: Sequence[int], source: int, device: torch.device) -> Packed:
+    streams: Iterator[list[torch.Tensor]] = iter(([], [], [])) if packed is None else _streams(packed)
+    length = torch.zeros(8, dtype=torch.uint8)
+    _pass(next(streams), to, [length], source, device)
+    skeleton = torch.empty(int(length.view(torch.int64).item()), dtype=torch.uint8)
+    _pass(next(streams), to, [skeleton], source, device)
+    taken = skeleton.numpy().tobytes()
+    slots = sorted(_slots(pickle.loads(taken)))  # noqa: S301 - as in `give_to`
+    tensors = [torch.empty(slot.shape, dtype=slot.type) for slot in slots]
+    _pass(next(streams), to, [_bytes(each) for each in tensors], source, device)
+    return Packed(taken, tensors)
+
+
+def _streams(packed: Packed) -> Iterator[list[torch.Tensor]]:
+    """The three streams of bytes that a state is sent as: the skeleton's length, the skeleton, the tensors."""
+    yield [torch.tensor([len(packed.skeleton)]).view(torch.uint8)]
+    yield [torch.frombuffer(bytearray(packed.skeleton), dtype=torch.uint8)]
+    yield [_bytes(each) for each in packed.tensors]
+
+
+def _pass(
+    out: Sequence[torch.Tensor], to: Sequence[int], into: Sequence[torch.Tensor], source: int, device: torch.device
+) -> None:
+    """Sends the bytes of some buffers while others are filled: two ranks that send to each other do not wait."""
+    outgoing, incoming = _Outgoing(out, to, device), _Incoming(into, source, device)
+    while outgoing.advance() | incoming.advance():
+        pass
+    outgoing.finish()
+    incoming.finish()
+
+
+class _Outgoing:
+    """The bytes of some buffers on their way to ranks."""
+
+    def __init__(self, buffers: Sequence[torch.Tensor], ranks: Sequence[int], device: torch.device) -> None:
+        self._pieces = enumerate(_pieces(buffers))
+        self._ranks = ranks
+        self._device = device
+        self._waiting: collections.deque[list[dist.Work]] = collections.deque()
+
+    def advance(self) -> bool:
+        """Sends one more piece; False: there is none."""
+        number, slices = next(self._pieces, (0, None))
+        if slices is None:
+            return False
+        piece = torch.cat(slices).to(self._device)
+        self._waiting.append([dist.isend(piece, rank, tag=number % _TAGS) for rank in self._ranks])
+        if len(self._waiting) >= _UNDER_WAY:
+            self._wait()
+        return True
+
+    def finish(self) -> None:
+        """Waits until all has left."""
+        while self._waiting:
+            self._wait()
+
+    def _wait(self) -> None:
+        for work in self._waiting.popleft():
+            work.wait()
+
+
+class _Incoming:
+    """The bytes that `_Outgoing` sends for buffers of these sizes, on their way here."""
+
+    def __init__(self, buffers: Sequence[torch.Tensor], rank: int, device: torch.device) -> None:
+        self._pieces = enumerate(_pieces(buffers))
+        self._rank = rank
+        self._device = device
+        self._waiting: collections.deque[tuple[dist.Work, torch.Tensor, list[torch.Tensor]]] = collections.deque()
+
+    def advance(self) -> bool:
+        """Asks for one more piece; False: there is none."""
+        number, slices = next(self._pieces, (0, None))
+        if slices is None:
+            return False
+        piece = torch.empty(sum(each.numel() for each in slices), dtype=torch.uint8, device=self._device)
+        self._waiting.append((dist.irecv(piece, self._rank, tag=number % _TAGS), piece, slices))
+        if len(self._waiting) >= _UNDER_WAY:
+            self._wait()
+        return True
+
+    def finish(self) -> None:
+        """Waits until all is here."""
+        while self._waiting:
+            self._wait()
+
+    def _wait(self) -> None:
+        work, piece, slices = self._waiting.popleft()
+        work.wait()
+        for into, part in zip(slices, piece.cpu().split([each.numel() for each in slices]), strict=True):
+            into.copy_(part)
 
 
 def _pieces(buffers: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
@@ -125,17 +221,6 @@ def _pieces(buffers: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
                 slices, room = [], _PIECE
     if slices:
         yield slices
-
-
-def _finish(works: list[dist.Work]) -> None:
-    for work in works:
-        work.wait()
-
-
-def _spread(work: dist.Work, piece: torch.Tensor, slices: list[torch.Tensor]) -> None:
-    work.wait()
-    for into, part in zip(slices, piece.cpu().split([each.numel() for each in slices]), strict=True):
-        into.copy_(part)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -169,7 +254,7 @@ def _slots(part: Any) -> list[_Slot]:
     return found
 
 
-def _rebuilt(part: Any, change: Any) -> Any:
+def _rebuilt(part: Any, change: Callable[[Any], Any]) -> Any:
     """A container of states with each of its parts changed; what is no container, as it is."""
     if isinstance(part, dict):
         made = copy.copy(part)  # a module's has an attribute beside its parts
