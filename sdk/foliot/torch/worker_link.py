@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _EACH_S = 0.5
 """How often the agent is told at least."""
 _CONNECT_EACH_S = 0.5
+_LAST_S = 1.0
+"""How long the process's end waits for the last word to be said."""
 _MOST_BYTES = 1 << 16
 _MOST_REASON = 512
 
@@ -54,7 +56,7 @@ class WorkerLink:
         self._said: dict[str, Any] = {"kind": "worker", "job": job, "process": self.process}
         self._order: Order | None = None
         self._news = threading.Condition()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._socket: socket.socket | None = None
         self._connect_at_s = 0.0
         self._is_over = False
@@ -68,8 +70,7 @@ class WorkerLink:
         """Changes what the agent is told, and tells it soon."""
         with self._news:
             self._said |= what
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_write, b"!")
+        os.eventfd_write(self._wake, 1)
 
     def note(self, **what: Any) -> None:
         """Changes what the agent is told the next time."""
@@ -94,13 +95,14 @@ class WorkerLink:
         """Says the last word, if an agent listens, and ends."""
         self._is_over = True
         self.say()
-        self._thread.join(1.0)
+        self._thread.join(_LAST_S)
 
     def _run(self) -> None:
         while True:
             is_last = self._is_over
             self._speak()
             if is_last:
+                self._disconnect()
                 return
             self._listen()
 
@@ -119,11 +121,10 @@ class WorkerLink:
 
     def _listen(self) -> None:
         """Waits until there is something to say, and takes what is heard meanwhile."""
-        files: list[Any] = [self._wake_read] if self._socket is None else [self._wake_read, self._socket]
+        files: list[Any] = [self._wake] if self._socket is None else [self._wake, self._socket]
         ready, _, _ = select.select(files, (), (), _EACH_S if self._socket is not None else _CONNECT_EACH_S)
-        if self._wake_read in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._wake_read, 4_096)
+        if self._wake in ready:
+            os.eventfd_read(self._wake)
         if self._socket is None or self._socket not in ready:
             return
         try:

@@ -1,0 +1,192 @@
+"""The state of a job on its way from rank to rank, and the copies of it that ranks keep."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("make train installs PyTorch", allow_module_level=True)
+
+import torch
+
+from foliot.torch.kept_buffers import KeptBuffers
+from foliot.torch.mirror import StateLostError, common_step
+from foliot.torch.state_transfer import Packed, _pieces
+
+
+class Part:
+    """What has a state."""
+
+    def __init__(self, state=None):
+        self.state = state
+
+    def state_dict(self):
+        """Its state."""
+        return self.state
+
+    def load_state_dict(self, state):
+        """Takes a state."""
+        self.state = state
+
+
+def trained():
+    """A module and its optimizer after a step."""
+    torch.manual_seed(1)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    optimizer = torch.optim.AdamW(module.parameters())
+    module(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    return {"module": module, "optimizer": optimizer}
+
+
+def test_a_module_and_its_optimizer_are_the_same_to_the_bit_in_another_process():
+    """Tensors, numbers, and what a module's state has beside its parts."""
+    before = trained()
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    after = {"module": module, "optimizer": torch.optim.AdamW(module.parameters(), lr=0.5)}
+
+    Packed.of(before).give_to(after)
+
+    for name, tensor in before["module"].state_dict().items():
+        assert torch.equal(tensor, after["module"].state_dict()[name])
+    was, now = before["optimizer"].state_dict(), after["optimizer"].state_dict()
+    assert was["param_groups"] == now["param_groups"]
+    assert all(torch.equal(was["state"][0][name], now["state"][0][name]) for name in ("step", "exp_avg", "exp_avg_sq"))
+
+
+def test_containers_of_any_depth_survive():
+    """Lists, tuples, maps, tensors of every shape, and what is no tensor."""
+    state = {
+        "a": [torch.ones(2), (torch.zeros(()), "b")],
+        3: {"c": torch.empty(0), "d": None},
+        "e": torch.tensor([True]),
+    }
+    part = Part()
+
+    Packed.of({"part": Part(state)}).copied().give_to({"part": part})
+
+    assert torch.equal(part.state["a"][0], torch.ones(2))
+    assert part.state["a"][1][0].shape == ()
+    assert part.state["a"][1][1] == "b"
+    assert part.state[3]["c"].numel() == 0
+    assert part.state[3]["d"] is None
+    assert part.state["e"].dtype == torch.bool
+
+
+def test_a_copy_does_not_change_with_what_it_is_of():
+    """A step after the copy is none of it."""
+    tensor = torch.zeros(3)
+    kept = Packed.of({"part": Part({"t": tensor})}).copied()
+    tensor += 1
+    part = Part()
+
+    kept.give_to({"part": part})
+
+    assert part.state["t"].tolist() == [0, 0, 0]
+
+
+def test_a_part_that_is_not_there_is_named():
+    """Another program's state is not taken in silence."""
+    with pytest.raises(KeyError, match="schedule"):
+        Packed.of({"schedule": Part({})}).give_to({"model": Part()})
+
+
+@given(st.lists(st.integers(0, 3_000_000), max_size=6))
+def test_both_ends_cut_a_stream_into_the_same_pieces(sizes):
+    """Whatever the sizes are: nothing is left out, and all pieces but the last have one size."""
+    pieces = [
+        sum(len(each) for each in slices)
+        for slices in _pieces([torch.empty(size, dtype=torch.uint8) for size in sizes])
+    ]
+
+    assert sum(pieces) == sum(sizes)
+    assert all(piece == 1 << 20 for piece in pieces[:-1])
+
+
+def test_buffers_are_what_they_were_when_the_step_began():
+    """A step that is done twice does not count twice in a mean over batches."""
+    module = torch.nn.BatchNorm1d(4)
+    buffers = KeptBuffers([module, Part()])
+    module(torch.randn(8, 4))
+    buffers.keep()
+    mean, count = module.running_mean.clone(), int(module.num_batches_tracked)
+    module(torch.randn(8, 4))
+
+    buffers.put_back()
+
+    assert torch.equal(module.running_mean, mean)
+    assert int(module.num_batches_tracked) == count
+
+
+def test_a_job_goes_back_to_the_newest_step_of_which_all_have_copies():
+    """One rank is new, one has not got as far as the others."""
+    assert common_step([(12, 11), (11, 10), (-1, -1), (12, 11)]) == 11
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ([(12, 11), (-1, -1), (-1, -1), (12, 11)], "rank 1 is lost"),
+        ([(-1, -1), (12, 11), (12, 11), (-1, -1)], "rank 3 is lost"),
+        ([(12, 11), (10, 9), (-1, -1)], "no step"),
+    ],
+)
+def test_what_no_copies_can_bring_back_is_said(kept, said):
+    """Two neighbours are lost, the last and the first likewise, or the copies are of different steps."""
+    with pytest.raises(StateLostError, match=said):
+        common_step(kept)
+
+
+EXCHANGE = textwrap.dedent(
+    """
+    import sys
+    import torch
+    import torch.distributed as dist
+    from foliot.torch.state_transfer import Packed, exchange, receive, send
+
+    class Part:
+        def __init__(self, state=None):
+            self.state = state
+        def state_dict(self):
+            return self.state
+        def load_state_dict(self, state):
+            self.state = state
+
+    rank = int(sys.argv[1])
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/store", rank=rank, world_size=3)
+    cpu = torch.device("cpu")
+    # Of different sizes, the largest in many pieces: none waits for one that waits for it.
+    own = Packed.of({"part": Part({"of": rank, "tensor": torch.full((rank * 5_000_000 + 1,), float(rank))})})
+    part = Part()
+    exchange(own, (rank + 1) % 3, (rank - 1) % 3, cpu).give_to({"part": part})
+    before = (rank - 1) % 3
+    assert part.state["of"] == before
+    assert torch.equal(part.state["tensor"], torch.full((before * 5_000_000 + 1,), float(before)))
+    if rank == 2:
+        send(own, (0, 1), cpu)
+    else:
+        receive(2, cpu).give_to({"part": part})
+        assert part.state["of"] == 2 and part.state["tensor"].sum() == 20_000_002
+    dist.barrier()
+    """
+)
+
+
+def test_ranks_exchange_states_over_a_real_group(tmp_path):
+    """Each sends to the next while it hears from the one before, and one sends to two."""
+    (tmp_path / "rank.py").write_text(EXCHANGE)
+    ranks = [
+        subprocess.Popen([sys.executable, str(tmp_path / "rank.py"), str(rank), str(tmp_path)], stderr=subprocess.PIPE)
+        for rank in range(3)
+    ]
+
+    said = [rank.communicate(timeout=180)[1].decode() for rank in ranks]
+
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], said
