@@ -266,7 +266,7 @@ def report(rank=0, **more):
 def test_a_rank_that_was_started_anew_begins_anew():
     """By the time at which it began to record."""
     ranks = JobRanks("node0")
-    ranks.take(report(done=[row(1)]), 0, S).ended("gone", S)
+    ranks.take(report(done=[row(1)]), 0, S).ended(S)
     ranks.take(report(began_ns=8, done=[row(5)]), 0, 2 * S)
     (batch,) = ranks.batches(3 * S, 0)
 
@@ -305,7 +305,7 @@ def test_ranks_are_bounded_and_forgotten():
     """A process that starts ranks without end fills nothing."""
     ranks = JobRanks("node0")
     for rank in range(MOST_RANKS_OF_A_NODE):
-        ranks.take(report(rank, size=1_000), 0, S).ended("gone", S)
+        ranks.take(report(rank, size=1_000), 0, S).ended(S)
     with pytest.raises(ValueError, match="already"):
         ranks.take(report(100, size=1_000), 0, S)
     assert [*ranks.batches(S, 0)]
