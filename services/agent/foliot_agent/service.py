@@ -32,6 +32,7 @@ from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
+from foliot_agent.kernel.kernel_log import KernelLog
 from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_agent.peers.failure_notifier import FailureNotifier
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
     from foliot.settings import NodeSettings
-    from foliot_schemas import ClockState, CollectiveBatch, Command, Node, Outcome
+    from foliot_schemas import ClockState, CollectiveBatch, Command, GpuError, Node, Outcome
 
 log = structlog.get_logger()
 
@@ -89,6 +90,7 @@ class Agent:
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
         self._ranks = RankSocket(settings.rank_socket, node.name, clock, self._publish_ranks)
+        self._kernel_log = KernelLog(settings.kernel_log, node.name, clock, self._publish_gpu_error)
         self._monitor = LinkMonitor(self._on_link, self._kernel.take_address)
 
     @property
@@ -178,6 +180,9 @@ class Agent:
         if self._settings.rank_socket:
             self._ranks.open()
             self._stack.callback(self._ranks.close)
+        if self._settings.kernel_log:
+            self._kernel_log.open()
+            self._stack.callback(self._kernel_log.close)
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():
             self._on_link(change)
@@ -276,6 +281,9 @@ class Agent:
     def _publish_ranks(self, batch: CollectiveBatch | WorkerBatch) -> None:
         channel = WORKER if isinstance(batch, WorkerBatch) else COLLECTIVE
         self._spawn(self._bus.publish(channel, batch, batch.job, batch.node))
+
+    def _publish_gpu_error(self, error: GpuError) -> None:
+        self._spawn(self._bus.publish(GPU, error, error.node))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
