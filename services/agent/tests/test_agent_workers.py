@@ -392,13 +392,18 @@ async def test_more_connections_than_there_can_be_are_refused(heard, monkeypatch
     await until(lambda: len(last(heard)) == 3)
 
 
+def opened():
+    """How many files this process has open."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
 async def test_nothing_is_left_open(tmp_path):
     """Neither sockets nor handles of processes."""
-    before = len([*Path("/proc/self/fd").iterdir()])
+    before = opened()
     async with hearing(tmp_path / "ranks") as ranks:
         ranks.speak(worker())
         ranks.speak(worker(8, 1)).close()
         ranks.speak(b"{}")
         ranks.speak()
         await until(lambda: len(ranks.workers("pretrain")) == 2)
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert opened() == before

@@ -173,7 +173,7 @@ class RankHandler:
         log.info("worker_told", job=worker.job, process=worker.process, rank=rank, generation=kept.order.generation)
         self._courses = {each: course for each, course in self._courses.items() if not each.over_ns}
         if rank != NO_RANK:
-            self._courses[worker] = Course(kept, now_ns)
+            self._courses[worker] = Course(kept, now_ns, worker.epoch_ns)
 
     def _trace(self, worker: Worker, course: Course) -> None:
         said = worker.report

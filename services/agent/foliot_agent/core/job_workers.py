@@ -95,6 +95,10 @@ class Worker:
             **{name: dated_ns for name, (_, dated_ns) in self._dated.items()},
         )  # fmt: skip
 
+    def dated_ns(self, name: str) -> int:
+        """One of its times, by its name in a report, as reference time; 0: it has none."""
+        return self._dated[name][1]
+
     def _date(self, report: WorkerReport) -> None:
         """Dates its times once: they do not wander as the node's clock is corrected."""
         for name in _DATED:

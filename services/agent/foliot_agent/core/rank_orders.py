@@ -138,14 +138,15 @@ class Course:
 
     Parameters:
         kept: the order that was passed on.
-        told_ns: when it was passed on, CLOCK_MONOTONIC_RAW.
+        told_ns: when it was, CLOCK_MONOTONIC_RAW.
+        epoch_ns: reference time minus that clock, then.
     """
 
-    def __init__(self, kept: KeptOrder, told_ns: int) -> None:
+    def __init__(self, kept: KeptOrder, told_ns: int, epoch_ns: int) -> None:
         self.kept = kept
         self.is_over = False
-        self._since_ns = told_ns
         self._told_ns = told_ns
+        self._since_ns = told_ns + epoch_ns
         self._next = 0
 
     def take(self, worker: Worker, now_ns: int) -> Iterator[tuple[str, int, int]]:
@@ -159,10 +160,9 @@ class Course:
             return
         for place in range(self._next, len(_STEPS)):
             name, field = _STEPS[place]
-            at_ns = getattr(worker.report, field)
-            if not self._told_ns <= at_ns <= now_ns:
+            if not self._told_ns <= getattr(worker.report, field) <= now_ns:
                 continue
             self._next = place + 1
-            yield name, self._since_ns + worker.epoch_ns, max(at_ns, self._since_ns) + worker.epoch_ns
-            self._since_ns = max(at_ns, self._since_ns)
+            began_ns, self._since_ns = self._since_ns, max(worker.dated_ns(field), self._since_ns)
+            yield name, began_ns, self._since_ns
         self.is_over |= self._next == len(_STEPS)
