@@ -56,8 +56,8 @@ class RestartCache:
         if self._path is not None:
             try:
                 found = msgspec.json.decode(self._path.read_bytes(), type=Remembered)
-                for peer in found.peers:
-                    peer.check()
+                for each in (*found.peers, *(kept.order for kept in found.rank_orders)):
+                    each.check()
             except FileNotFoundError:
                 pass
             except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
