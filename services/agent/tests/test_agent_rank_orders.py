@@ -98,8 +98,9 @@ def test_an_order_is_passed_on_with_the_receivers_rank():
         (order(generation=0), "process 7 of rank 2 of pretrain is of generation 0, the order of 0"),
         (order(change(4, 99, 9)), "a rank of the order is not below 4, the size of pretrain"),
         (order(change(1, 7, 9)), "process 7 of pretrain has rank 2, and not 1"),
-        (order(change(2, 7, 8)), "process 8 of pretrain is no spare: it has rank 3"),
-        (order(change(2, 7, 11)), "process 11 of pretrain, which is to take rank 2, has ended"),
+        (order(change(2, 7, 8)), "process 8 of pretrain cannot take rank 2: it has rank 3"),
+        (order(change(2, 7, 11)), "process 11 of pretrain cannot take rank 2: it has ended"),
+        (order(change(2, 7, 12)), "process 12 of pretrain cannot take rank 2: it does no more work"),
         (order(change(1, 7, 8, at="node1", to="node2")), ""),
         (order(job="other"), ""),
     ],
@@ -107,6 +108,7 @@ def test_an_order_is_passed_on_with_the_receivers_rank():
 def test_an_order_that_does_not_fit_is_objected_to(workers, wanted, objection):
     """A doubt does nothing."""
     workers.take(worker_said(11, -1, "spare"), 0, S).ended(S)
+    workers.take(worker_said(12, -1, "failed"), 0, S)
     found = object_to(wanted, "node0", workers.living(wanted.job), lambda process: workers.find(wanted.job, process))
     assert found == objection
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from test_agent_ranks import packet
 from foliot_agent.core.job_workers import JobWorkers
 from foliot_agent.core.worker_report import read
 from foliot_agent.ranks import rank_socket
+from foliot_agent.ranks.peer_process import PeerProcess
 from foliot_schemas.codec import decode, encode
 from foliot_schemas.worker import MOST_WORKERS_OF_A_NODE, WorkerBatch
 
@@ -271,6 +273,28 @@ async def test_without_a_handle_processes_are_looked_at(heard, monkeypatch):
         await until(lambda: last(heard) == {7: ("training", "gone")})
     finally:
         await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("stat", "seen"),
+    [
+        ("R 1 1 1 0 -1 4194304 0 0", "running"),
+        ("T 1 1 1 0 -1 4194304 0 0", "stopped"),
+        ("t 1 1 1 0 -1 4194304 0 0", "stopped"),
+        ("R 1 1 1 0 -1 4194308 0 0", "gone"),
+        ("", "running"),
+    ],
+)
+def test_a_process_whose_end_has_begun_is_gone(monkeypatch, stat, seen):
+    """Its memory may take seconds to be taken back. Of one that is hidden, the agent knows only its end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = PeerProcess(ours)
+    monkeypatch.setattr(process, "_stat", lambda: stat)
+    assert process.pid == os.getpid()
+    assert process.look() == seen
+    process.close()
+    ours.close()
+    theirs.close()
 
 
 async def test_a_worker_that_connects_again_goes_on(heard):

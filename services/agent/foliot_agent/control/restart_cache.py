@@ -56,8 +56,10 @@ class RestartCache:
         if self._path is not None:
             try:
                 found = msgspec.json.decode(self._path.read_bytes(), type=Remembered)
-                for each in (*found.peers, *(kept.order for kept in found.rank_orders)):
-                    each.check()
+                for peer in found.peers:
+                    peer.check()
+                for kept in found.rank_orders:
+                    kept.order.check()
             except FileNotFoundError:
                 pass
             except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:

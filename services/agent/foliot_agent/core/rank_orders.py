@@ -72,14 +72,20 @@ def object_to(order: ReplaceRank, node: str, living: list[Worker], find: Callabl
             return f"a rank of the order is not below {worker.report.size}, the size of {order.job}"
     for change in order.changes:
         loser = find(change.process) if change.node == node else None
-        taker = find(change.to_process) if change.to_node == node else None
         if loser is not None and not loser.over_ns and loser.rank != change.rank:
             return f"process {change.process} of {order.job} has rank {loser.rank}, and not {change.rank}"
-        if taker is not None and taker.over_ns:
-            return f"process {change.to_process} of {order.job}, which is to take rank {change.rank}, has ended"
-        if taker is not None and taker.rank != NO_RANK:
-            return f"process {change.to_process} of {order.job} is no spare: it has rank {taker.rank}"
+        taker = find(change.to_process) if change.to_node == node else None
+        if taker is not None and (objection := _object_to_taker(taker)):
+            return f"process {change.to_process} of {order.job} cannot take rank {change.rank}: it {objection}"
     return ""
+
+
+def _object_to_taker(taker: Worker) -> str:
+    if taker.over_ns:
+        return "has ended"
+    if taker.report.stage in {"over", "failed"}:
+        return "does no more work"
+    return f"has rank {taker.rank}" if taker.rank != NO_RANK else ""
 
 
 class RankOrders:

@@ -8,6 +8,10 @@ import select
 import socket
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foliot_schemas.collective import ProcessState
 
 _STOPPED = frozenset("tT")
 """States of a process that a signal or a debugger stopped (proc(5))."""
@@ -16,7 +20,7 @@ _ZOMBIES = frozenset("ZX")
 _EXITING = 0x4
 """PF_EXITING of <linux/sched.h>: it is on its way out, and runs none of its program any more."""
 _FLAGS = 6
-"""The place of a process's flags in its stat file, after its name (proc(5))."""
+"""The place of a process's flags in its stat file, counted from its state (proc(5))."""
 _CREDENTIALS = struct.Struct("iII")
 
 
@@ -36,14 +40,31 @@ class PeerProcess:
             with contextlib.suppress(OSError):  # it has ended, or this process may not
                 self.handle = os.pidfd_open(self.pid)
 
-    def has_ended(self) -> bool:
-        """Whether it has ended, as far as this process may know."""
+    def look(self) -> ProcessState:
+        """`running`, `stopped` or `gone`, as far as this process may know.
+
+        It is gone as soon as its end has begun. Of one with much memory, that takes the kernel seconds.
+        """
+        if not self.pid:
+            return "running"
+        if self._has_ended():
+            return "gone"
+        fields = self._stat().split()
+        if len(fields) > _FLAGS and int(fields[_FLAGS]) & _EXITING:
+            return "gone"
+        return "stopped" if fields and fields[0] in _STOPPED else "running"
+
+    def close(self) -> None:
+        """Lets go of the handle."""
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def _has_ended(self) -> bool:
         if self.handle >= 0:
             asked = select.poll()
             asked.register(self.handle, select.POLLIN)
             return bool(asked.poll(0))
-        if not self.pid:
-            return False
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -51,23 +72,6 @@ class PeerProcess:
         except PermissionError:
             pass
         return self._stat()[:1] in _ZOMBIES
-
-    def is_ending(self) -> bool:
-        """Whether it has ended or is about to. The kernel takes its files first, and that of a GPU may take long."""
-        if not self.pid or self.has_ended():
-            return True
-        fields = self._stat().split()
-        return len(fields) > _FLAGS and bool(int(fields[_FLAGS]) & _EXITING)
-
-    def is_stopped(self) -> bool:
-        """Whether a signal or a debugger has stopped it, as far as this process may know."""
-        return self._stat()[:1] in _STOPPED
-
-    def close(self) -> None:
-        """Lets go of the handle."""
-        if self.handle >= 0:
-            os.close(self.handle)
-            self.handle = -1
 
     def _stat(self) -> str:
         """What the kernel says of it, from its state on; empty: it is not there, or hidden."""

@@ -128,6 +128,7 @@ class RankSocket:
         self._silent.clear()
         if self._due is not None:
             self._due.cancel()
+            self._due = None
         self._path.unlink(missing_ok=True)
 
     async def tell(self) -> None:
@@ -306,15 +307,17 @@ class RankSocket:
                 if now_s - connection.made_s > _SAYS_NOTHING_S:
                     self._leave(connection)
             elif not speaker.over_ns:
-                if connection.process.has_ended():  # a child that it had forked keeps the socket open
-                    self._process_ended(connection)
-                else:
-                    speaker.runs(is_stopped=connection.process.is_stopped())
+                self._look_at(connection, speaker)
         for connection in list(self._silent):
-            if connection.process.has_ended():
-                self._process_ended(connection)
-            elif (worker := connection.worker) is not None:
-                worker.runs(is_stopped=connection.process.is_stopped())
+            if (speaker := connection.speaker) is not None:
+                self._look_at(connection, speaker)
+
+    def _look_at(self, connection: _Connection, speaker: Rank | Worker) -> None:
+        seen = connection.process.look()
+        if seen == "gone":  # a child that it had forked may keep the socket open
+            self._process_ended(connection)
+        else:
+            speaker.runs(is_stopped=seen == "stopped")
 
     def _process_ended(self, connection: _Connection) -> None:
         if connection in self._connections:
@@ -332,7 +335,7 @@ class RankSocket:
         connection.socket.close()
         if connection.speaker is None or connection.speaker.over_ns:
             self._let_go(connection)
-        elif connection.process.is_ending():
+        elif not connection.process.pid or connection.process.look() == "gone":
             self._end(connection)
         else:
             self._silent.add(connection)  # it lives, and may connect again
