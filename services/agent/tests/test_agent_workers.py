@@ -368,9 +368,10 @@ async def test_a_connection_speaks_for_one_process_of_one_job_in_one_way(heard):
     recorder.close()
 
 
-async def test_nobody_takes_the_name_of_a_process_that_lives(heard):
-    """Its connection stays."""
-    process = await started(heard)
+@pytest.mark.parametrize("then", ["", "rank.close();"])
+async def test_nobody_takes_the_name_of_a_process_that_lives(heard, then):
+    """Whether it is connected or not."""
+    process = await started(heard, SPEAKER.replace("time.sleep(1000)", then + "time.sleep(1000)"))
     try:
         await until(lambda: last(heard) == {7: ("training", "running")})
         heard.speak(worker(stage="over"))

@@ -280,12 +280,13 @@ class RankSocket:
         Raises:
             ValueError: that one is another process's.
         """
-        for other in list(self._connections):
+        for other in self._connections | self._silent:
             if other.worker is None or (other.worker.job, other.worker.process) != (report.job, report.process):
                 continue
             if not connection.process.pid or other.process.pid != connection.process.pid:
                 raise ValueError(f"process {report.process} of {report.job} is another process")
-            self._leave(other)
+            if other in self._connections:
+                self._leave(other)
 
     def _dates(self) -> tuple[int, int]:
         """Reference time minus CLOCK_MONOTONIC_RAW, and the former."""
