@@ -19,6 +19,7 @@ from foliot_agent.core.rank_orders import Course, KeptOrder, RankOrders, object_
 from foliot_agent.ranks import rank_socket
 from foliot_schemas import Command, RankChange, ReplaceRank
 from foliot_schemas.fault import root_span_id, trace_id
+from patience import patience
 from virtual_clock import VirtualClock
 
 FAULT = "pretrain/rank2/dead-17"
@@ -164,12 +165,18 @@ def test_the_course_of_a_replacement_has_four_parts():
 @pytest.fixture
 async def heard(tmp_path, monkeypatch):
     """The socket, open for long."""
-    monkeypatch.setattr(rank_handler, "_CONNECTS_S", 0.3)
-    monkeypatch.setattr(rank_handler, "_ANSWERS_S", 0.3)
-    monkeypatch.setattr(rank_handler, "_LEAVES_S", 0.6)
+    monkeypatch.setattr(rank_handler, "_CONNECTS_S", patience(20))
+    monkeypatch.setattr(rank_handler, "_ANSWERS_S", patience(20))
     monkeypatch.setattr(rank_socket, "_CONNECTS_ANEW_S", 0.0)
     async with hearing(tmp_path / "ranks") as ranks:
         yield ranks
+
+
+@pytest.fixture
+def impatient(monkeypatch, heard):
+    """Nobody is waited for for long."""
+    monkeypatch.setattr(rank_handler, "_CONNECTS_S", 0.2)
+    monkeypatch.setattr(rank_handler, "_ANSWERS_S", 0.2)
 
 
 @pytest.fixture
@@ -234,7 +241,7 @@ async def test_the_same_order_twice_is_done_once(heard, handler):
     assert [each.hear() for each in (loser, survivor, taker)] == [[told(-1)], [told(3)], [told(2)]]
 
 
-async def test_what_is_missing_is_said(heard, handler):
+async def test_what_is_missing_is_said(heard, handler, impatient):
     """One has ended, one gives up, one says nothing of it: that one is named."""
     await four(heard)
     other, failing = heard.speak(worker(11, 0, "broken")), heard.speak(worker(12, 1, "broken"))
@@ -265,7 +272,7 @@ async def test_who_is_not_concerned_objects(heard, handler, wanted, objection):
     assert handler.check(wanted, asked(wanted)) == objection
 
 
-async def test_an_order_that_comes_after_a_newer_one_is_refused(heard, handler):
+async def test_an_order_that_comes_after_a_newer_one_is_refused(heard, handler, impatient):
     """Also where the newer one reached nobody yet."""
     await handler.apply(order(generation=5))
     assert handler.check(order(generation=4), asked(order())) == "pretrain was ordered to form generation 5 before"
@@ -286,7 +293,7 @@ async def test_a_process_that_connects_within_seconds_is_waited_for(heard, handl
     assert [each.hear() for each in (loser, survivor, taker)] == [[told(-1)], [told(3)], [told(2)]]
 
 
-async def test_who_does_not_connect_is_named_and_the_others_are_told(heard, handler):
+async def test_who_does_not_connect_is_named_and_the_others_are_told(heard, handler, impatient):
     """The order has failed here then."""
     loser, survivor = await spoken(heard, worker(7, 2, "broken"), worker(8, 3, "broken"))
     survivor.close()
@@ -308,7 +315,7 @@ async def test_a_taker_that_has_ended_is_named(heard, handler):
     assert (result.status, result.reason) == ("failed", "process 9, which is to take rank 2, has ended")
 
 
-async def test_a_full_socket_is_a_failure_that_is_said(heard, handler):
+async def test_a_full_socket_is_a_failure_that_is_said(heard, handler, impatient):
     """It is told when it speaks again and has room."""
     (survivor,) = await spoken(heard, worker(8, 3, "broken"))
     known = heard.worker("pretrain", 8)
@@ -325,7 +332,7 @@ async def test_a_full_socket_is_a_failure_that_is_said(heard, handler):
     assert survivor.hear() == [told(3)]
 
 
-async def test_an_order_reaches_those_who_connect_later(heard, handler, cache):
+async def test_an_order_reaches_those_who_connect_later(heard, handler, cache, impatient):
     """Once on each connection, until they are of its generation; also from the next run of the agent."""
     await handler.apply(order(change(at="node1", to="node1")))
     survivor, spare = heard.speak(worker(8, 3, "broken")), heard.speak(worker(9, -1, "spare"))
@@ -350,7 +357,7 @@ async def test_an_order_reaches_those_who_connect_later(heard, handler, cache):
     assert again.hear() == []
 
 
-async def test_an_agent_that_has_just_begun_waits_before_it_says_that_nobody_is_here(heard, handler, monkeypatch):
+async def test_an_agent_that_has_just_begun_waits_before_it_objects(heard, handler, monkeypatch, impatient):
     """Processes connect within two seconds."""
     monkeypatch.setattr(rank_socket, "_CONNECTS_ANEW_S", 1_000)
     wanted = order(change(at="node1", to="node1"))
@@ -360,7 +367,7 @@ async def test_an_agent_that_has_just_begun_waits_before_it_says_that_nobody_is_
     await until(lambda: survivor.hear() == [told(3)])
 
 
-async def test_a_planned_order_has_the_time_of_a_step(heard, handler):
+async def test_a_planned_order_has_the_time_of_a_step(heard, handler, impatient):
     """Workers leave when the step is done, and not before."""
     (survivor,) = await spoken(heard, worker(8, 3))
     wanted = order(change(at="node1", to="node1"), at_step=100, cause="drain")
@@ -395,7 +402,7 @@ async def carried_out(agent, wanted, name="c1"):
     return agent.outcomes[-1]
 
 
-async def test_a_command_is_answered_by_what_its_workers_did(heard, agent):
+async def test_a_command_is_answered_by_what_its_workers_did(heard, agent, monkeypatch):
     """Done, already, refused, and failed with what is missing."""
     _, survivor, taker, _ = await four(heard)
     answering = asyncio.create_task(carried_out(agent, order()))
@@ -409,6 +416,7 @@ async def test_a_command_is_answered_by_what_its_workers_did(heard, agent):
     assert (await carried_out(agent, order(), "c2")).status == "already"
     old = await carried_out(agent, order(change(3, 8, 10)), "c3")
     assert (old.status, "generation" in old.reason) == ("refused", True)
+    monkeypatch.setattr(rank_handler, "_ANSWERS_S", 0.2)
     failed = await carried_out(agent, order(change(3, 8, 10), generation=2), "c4")
     assert (failed.status, failed.confirmed_ns) == ("failed", 0)
     assert failed.reason == "process 9 of rank 2 does not answer, process 10 does not answer"
