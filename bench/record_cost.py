@@ -28,9 +28,10 @@ from bench.table import show
 from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_lab.workload.train.ranks import missing
 from foliot_lab.workload.workload import JOB
+from foliot_schemas import CollectiveBatch
 
 if TYPE_CHECKING:
-    from foliot_schemas import CollectiveBatch
+    from foliot_schemas import WorkerBatch
 
 _RANKS = 2
 _WARM_UP = 20
@@ -112,8 +113,9 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
     """All pairs."""
     told = 0
 
-    def hear(batch: CollectiveBatch) -> None:
+    def hear(batch: CollectiveBatch | WorkerBatch) -> None:
         nonlocal told
+        assert isinstance(batch, CollectiveBatch)
         told += int((batch.rows()["ended_ns"] != 0).sum())
 
     rows = []

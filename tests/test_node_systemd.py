@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.net, pytest.mark.nats]
 _BUS = "nats://127.0.0.1:4222"
 _KEYS = "/run/keys"
 _UNITS = ("foliot-agent", "foliot-probe")
-_NET_ADMIN = 1 << 12
-"""CAP_NET_ADMIN of <linux/capability.h>."""
+_AGENT_CAPABILITIES = 1 << 12 | 1 << 34
+"""CAP_NET_ADMIN and CAP_SYSLOG of <linux/capability.h>."""
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_a_host_joins_and_leaves(machine):
     for more in (("--dry-run",), ()):
         assert machine.foliot("node", "leave", *more).stdout.startswith("there is nothing to undo")
     rails = ("--rail", "rail0=eth0", "--rail", "rail1=eth1")
+    machine.run("mknod", "-m", "644", "/dev/kmsg", "c", "1", "11")
     join(machine, "--name", "a", *rails, "--armed", "always", "--key-file", "/run/key")
 
     for unit in _UNITS:
@@ -93,11 +94,13 @@ def test_a_host_joins_and_leaves(machine):
         assert state["NRestarts"] == "0"
         kernel = status(machine, unit)
         assert "0" not in kernel["Uid"].split()
-        wanted = _NET_ADMIN if unit == "foliot-agent" else 0
+        wanted = _AGENT_CAPABILITIES if unit == "foliot-agent" else 0
         assert {int(kernel[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {wanted}
         assert kernel["NoNewPrivs"] == "1"
         assert kernel["Seccomp"] == "2"
     assert shown(machine, "foliot-agent")["StatusText"] == "keeps the ways of a"
+    opened = machine.run("bash", "-c", f"readlink /proc/{shown(machine, 'foliot-agent')['MainPID']}/fd/*").stdout
+    assert "/dev/kmsg" in opened.splitlines()
     assert shown(machine, "foliot-probe")["StatusText"] == "probes from a"
     assert json.loads(machine.foliot("agent", "plan", "--json").stdout) == []
     assert machine.run("cat", "/proc/sys/net/ipv4/conf/fo0e0/rp_filter").stdout.strip() == "2"

@@ -129,6 +129,19 @@ def span(
             opened.end(end_time=end_ns)
 
 
+def past(name: str, start_ns: int, end_ns: int, **attributes: str | float | bool) -> None:
+    """A span of work that is over and was done elsewhere, below the present span.
+
+    Parameters:
+        start_ns: reference time when it began.
+        end_ns: reference time when it ended, not before it began.
+    """
+    told = _now.tracer.start_span(
+        name, attributes={f"foliot.{key}": value for key, value in attributes.items()}, start_time=start_ns
+    )
+    told.end(end_time=end_ns)
+
+
 def _parent(fault: str, *, root: bool, parent_span: str) -> tuple[otel_context.Context | None, list[trace.Link]]:
     """The context to start in, and a link to the present span where that belongs to another trace."""
     present = trace.get_current_span().get_span_context()

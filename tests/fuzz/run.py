@@ -12,7 +12,9 @@ import tempfile
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_FAMILIES = ("messages", "names", "datagrams", "probes", "spans", "configurations", "memories", "dumps", "ranks")
+_FAMILIES = (
+    "messages", "names", "datagrams", "probes", "spans", "configurations", "memories", "dumps", "ranks", "kernel_logs",
+)  # fmt: skip
 _MOST_MIB = 4_096
 """Of a fuzzing process; one that takes more has found something. What watches comparisons (atheris 3.0.0) keeps the
 result of each of numpy's for ever, some kilobytes an input: a leak of the tool, which an hour of `messages` does not

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from targets import KINDS
 
 from foliot_agent.control.restart_cache import Remembered
+from foliot_agent.core.rank_orders import KeptOrder
 from foliot_probe.core.packet import MAGIC, ProbePacket
 from foliot_schemas import (
     DelayBatch,
@@ -27,6 +28,8 @@ from foliot_schemas import (
     Placement,
     PortChange,
     PortState,
+    RankChange,
+    ReplaceRank,
     StampBatch,
     StampRow,
     decode,
@@ -142,14 +145,26 @@ def _dumps() -> list[bytes]:
 def _ranks() -> list[bytes]:
     row = ["0", "all_reduce", 3, 3, -1, 3_000, 0, 10, 10, "float32", 40]
     report = {
-        "job": "a", "rank": 0, "size": 4, "began_ns": 7, "data_ns": 5, "dropped": 0, "over": False,
+        "job": "a", "rank": 0, "size": 4, "began_ns": 7, "generation": 1, "data_ns": 5, "dropped": 0, "over": False,
         "progress": [["0", 3, 2]], "groups": [["0", "default_pg", [[0, 1, 4]]]], "open": [row],
         "done": [[*row[:6], 3_500, *row[7:]]],
     }  # fmt: skip
     other = report | {"rank": 1, "open": None, "over": True, "groups": []}
-    return [json.encode(report), json.encode(report) + b"\n" + json.encode(other)]
+    worker = {
+        "kind": "worker", "job": "a", "process": 7, "rank": 0, "size": 4, "stage": "training", "generation": 1, "step": 3,
+        "meet": "10.0.0.1:29500", "left_ns": 5, "formed_ns": 6, "state_bytes": 9, "state_from": 1,
+    }  # fmt: skip
+    lines = [report, other, worker, worker | {"process": 8, "rank": -1, "stage": "spare"}, worker | {"stage": "over"}]
+    return [json.encode(report), json.encode(worker), b"\n".join(json.encode(each) for each in lines)]
 
 
+_KEPT = KeptOrder(
+    order=ReplaceRank(
+        job="a", generation=1, meet="10.0.0.1:29500", cause="dead",
+        changes=(RankChange(rank=0, node="node0", process=7, to_node="node1", to_process=8),),
+    ),
+    at_ns=9,
+)  # fmt: skip
 _SEEDS = {
     "messages": _messages,
     "names": lambda: [b"node0.rail0>node3.rail0#2", b"node3_2erail0"],
@@ -159,5 +174,6 @@ _SEEDS = {
     "configurations": _configurations,
     "dumps": _dumps,
     "ranks": _ranks,
-    "memories": lambda: [json.encode(Remembered(boot="boot", peers=hostile.INVENTORY))],
+    "kernel_logs": lambda: [b"6,12,34,-;eth0: up\n4,13,35,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU is lost\n"],
+    "memories": lambda: [json.encode(Remembered(boot="boot", peers=hostile.INVENTORY, rank_orders=(_KEPT,)))],
 }

@@ -25,8 +25,9 @@ from foliot.analysis import flight_recorder, hang
 from foliot.node.shard import Shard
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
 from foliot_agent.control.restart_cache import RestartCache
-from foliot_agent.core import rank_report
+from foliot_agent.core import kernel_lines, rank_report, worker_report
 from foliot_agent.core.job_ranks import JobRanks
+from foliot_agent.core.job_workers import JobWorkers
 from foliot_agent.core.peer_protocol import ReplayGuard, Seal
 from foliot_agent.settings import AgentSettings
 from foliot_detector.core.pipeline import Pipeline
@@ -49,6 +50,7 @@ from foliot_schemas import (
     Event,
     FitBatch,
     FlowBatch,
+    GpuError,
     HopBatch,
     Job,
     MoveAnswer,
@@ -60,6 +62,7 @@ from foliot_schemas import (
     PortState,
     StampBatch,
     WireError,
+    WorkerBatch,
     decode,
     encode,
 )
@@ -273,12 +276,28 @@ def memories(data: bytes) -> None:
 
 def ranks(data: bytes) -> None:
     """What processes of training jobs write to the agent's socket: refused, or told so that others can read it."""
-    heard = JobRanks("node0")
+    heard, workers = JobRanks("node0"), JobWorkers("node0")
     for moment, packet in enumerate(data.split(b"\n"), start=1):
         with contextlib.suppress(ValueError):
-            heard.take(rank_report.read(packet), hostile.NOW_NS, moment * 1_000_000_000)
+            if worker_report.is_of_worker(packet):
+                workers.take(worker_report.read(packet), hostile.NOW_NS, moment * 1_000_000_000)
+            else:
+                heard.take(rank_report.read(packet), hostile.NOW_NS, moment * 1_000_000_000)
         for batch in heard.batches(moment * 1_000_000_000, 100):
             assert decode(encode(batch), CollectiveBatch) == batch
+        for told in workers.batches(moment * 1_000_000_000, 100):
+            assert decode(encode(told), WorkerBatch) == told
+
+
+def kernel_logs(data: bytes) -> None:
+    """What is written to the kernel's log: no error, or one that others can read."""
+    lines, bound = kernel_lines.Lines(), kernel_lines.Bound()
+    for first in range(0, len(data), 64):
+        for line in lines.take(data[first : first + 64]):
+            error = kernel_lines.read(line)
+            if error is not None and bound.passes(error, hostile.NOW_NS):
+                told = GpuError(node="node0", at_ns=hostile.NOW_NS, bound_ns=100, **error._asdict())
+                assert decode(encode(told), GpuError) == told
 
 
 def dumps(data: bytes) -> None:
@@ -294,5 +313,6 @@ def dumps(data: bytes) -> None:
 
 
 FAMILIES: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps, ranks)
+    each.__name__: each
+    for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps, ranks, kernel_logs)
 }

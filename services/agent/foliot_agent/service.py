@@ -24,6 +24,7 @@ from foliot_agent.control.failover import Failover
 from foliot_agent.control.lease_fence import LeaseFence
 from foliot_agent.control.membership import Membership
 from foliot_agent.control.move_queue import MoveQueue
+from foliot_agent.control.rank_handler import RankHandler
 from foliot_agent.control.reconciler import Reconciler
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.control.route_handler import RouteHandler
@@ -31,14 +32,16 @@ from foliot_agent.core.failed_links import FailedLinks, LinkTransition
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
+from foliot_agent.kernel.kernel_log import KernelLog
 from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_agent.peers.failure_notifier import FailureNotifier
 from foliot_agent.peers.sockets import PeerSockets
 from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_agent.settings import AgentSettings
+from foliot_schemas import WorkerBatch
 from foliot_schemas.names import escape
-from foliot_schemas.subjects import CLOCK, CLOCKS, COLLECTIVE, COMMAND, INVENTORY, OUTCOME, PATHS
+from foliot_schemas.subjects import CLOCK, CLOCKS, COLLECTIVE, COMMAND, GPU, INVENTORY, OUTCOME, PATHS, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
     from foliot.settings import NodeSettings
-    from foliot_schemas import ClockState, CollectiveBatch, Command, Node, Outcome
+    from foliot_schemas import ClockState, CollectiveBatch, Command, GpuError, Node, Outcome
 
 log = structlog.get_logger()
 
@@ -86,7 +89,8 @@ class Agent:
         self._exchange = PeerSockets(Seal(settings.secret()), node.agent_port, self._on_message)
         self._confirmer = EchoConfirmer(self._exchange, self.layout.node, self.peers, clock)
         self._notifier = FailureNotifier(self._exchange, self.layout.node, self.peers, self.losses, clock)
-        self._ranks = RankSocket(settings.rank_socket, node.name, clock, self._publish_collectives)
+        self._ranks = RankSocket(settings.rank_socket, node.name, clock, self._publish_ranks)
+        self._kernel_log = KernelLog(settings.kernel_log, node.name, clock, self._publish_gpu_error)
         self._monitor = LinkMonitor(self._on_link, self._kernel.take_address)
 
     @property
@@ -134,10 +138,11 @@ class Agent:
             clock=self._clock,
             others=self._others,
         )
+        ranks = RankHandler(self.layout.node.name, self._ranks, self._clock, self._restart_cache)
         self.commands = CommandRunner(
             node=self.layout.node.name,
             policy=self._settings.policy,
-            handlers=[routes, *registered(self._view)],
+            handlers=[routes, ranks, *registered(self._view)],
             clock=self._clock,
             publish=self._publish,
             fence=fence,
@@ -175,6 +180,9 @@ class Agent:
         if self._settings.rank_socket:
             self._ranks.open()
             self._stack.callback(self._ranks.close)
+        if self._settings.kernel_log:
+            self._kernel_log.open()
+            self._stack.callback(self._kernel_log.close)
         await self._stack.enter_async_context(self._monitor)
         for change in await self._monitor.present():
             self._on_link(change)
@@ -270,8 +278,12 @@ class Agent:
     def _publish(self, outcome: Outcome) -> None:
         self._bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)
 
-    def _publish_collectives(self, batch: CollectiveBatch) -> None:
-        self._spawn(self._bus.publish(COLLECTIVE, batch, batch.job, batch.node))
+    def _publish_ranks(self, batch: CollectiveBatch | WorkerBatch) -> None:
+        channel = WORKER if isinstance(batch, WorkerBatch) else COLLECTIVE
+        self._spawn(self._bus.publish(channel, batch, batch.job, batch.node))
+
+    def _publish_gpu_error(self, error: GpuError) -> None:
+        self._spawn(self._bus.publish(GPU, error, error.node))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

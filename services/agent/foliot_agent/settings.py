@@ -33,6 +33,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rank_socket: str = RANK_SOCKET
     """Path of the Unix socket on which processes of training jobs (`foliot.torch`) say how far they are. Any process of
     the host may write to it. Empty: nobody is heard."""
+    kernel_log: str = "/dev/kmsg"
+    """Path of the kernel's log, in which the agent sees errors of GPUs (XID): the device, or a FIFO with such lines.
+    Empty, or where the agent may not read it: none are seen."""
     tcp_usec_ts: bool = False
     """Whether TCP between service addresses stamps its packets in microseconds, so that probes can read their delay
     (`probe.in_band`). It changes what connections say that begin from then on. The kernel takes it from Linux 6.7 on."""

@@ -6,47 +6,17 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
-import time
 
 import msgspec
 import pytest
+from speaking import NOW_NS, SPEAKER, Clock, S, hearing, until
 
 from foliot_agent.core.job_ranks import JobRanks
 from foliot_agent.core.rank_report import RankReport, read
 from foliot_agent.ranks import rank_socket
 from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_schemas.collective import MOST_RANKS_OF_A_NODE
-from patience import patience
-
-NOW_NS = 1_700_000_000_000_000_000
-S = 1_000_000_000
-_SPEAKER = """
-import socket, sys, time
-rank = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-rank.connect(sys.argv[1])
-rank.send(sys.argv[2].encode())
-time.sleep(1000)
-"""
-
-
-class Clock:
-    """The reference time is NOW_NS later than local time."""
-
-    name = "node0"
-
-    def local_ns(self):
-        """Local time."""
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-
-    def now_ns(self):
-        """Reference time."""
-        return self.local_ns() + NOW_NS
-
-    def bound_ns(self):
-        """Its bound."""
-        return 400
 
 
 def row(number, ended=True, **more):
@@ -69,48 +39,12 @@ def packet(rank=0, **more):
     return msgspec.json.encode(fields | more)
 
 
-_SPOKEN = []
-"""All that a test has made, to be closed at its end."""
-
-
-class Spoken:
-    """A rank that speaks to the socket from within this process."""
-
-    def __init__(self, path):
-        _SPOKEN.append(self)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(str(path))
-
-    def say(self, data):
-        """Sends a packet."""
-        self._socket.send(data)
-
-    def close(self):
-        """Ends it."""
-        self._socket.close()
-
-
 @pytest.fixture
 async def heard(tmp_path, monkeypatch):
     """The socket, open, with the batches that it has told."""
     monkeypatch.setattr(rank_socket, "_EACH_S", 0.02)
-    told = []
-    ranks = RankSocket(str(tmp_path / "ranks"), "node0", Clock(), told.append)
-    ranks.open()
-    telling = asyncio.create_task(ranks.tell())
-    ranks.told, ranks.path = told, tmp_path / "ranks"
-    yield ranks
-    telling.cancel()
-    ranks.close()
-    while _SPOKEN:
-        _SPOKEN.pop().close()
-
-
-async def until(condition):
-    """Waits for it."""
-    async with asyncio.timeout(patience(20)):
-        while not condition():  # noqa: ASYNC110 - a process
-            await asyncio.sleep(0.01)
+    async with hearing(tmp_path / "ranks") as ranks:
+        yield ranks
 
 
 def state(ranks):
@@ -120,7 +54,7 @@ def state(ranks):
 
 async def test_what_a_rank_says_is_told_in_reference_time(heard):
     """What is done is told once, what is not in every batch."""
-    rank = Spoken(heard.path)
+    rank = heard.speak()
     rank.say(packet())
     await until(lambda: len(heard.told) > 2)
 
@@ -138,7 +72,7 @@ async def test_what_a_rank_says_is_told_in_reference_time(heard):
 
 async def test_ranks_of_one_job_are_told_together(heard):
     """A node has eight of them, mostly."""
-    ranks = [Spoken(heard.path) for _ in range(3)]
+    ranks = [heard.speak() for _ in range(3)]
     for number, rank in enumerate(ranks):
         rank.say(packet(number))
     await until(lambda: heard.told and len(heard.told[-1].ranks) == 3)
@@ -151,7 +85,7 @@ async def test_ranks_of_one_job_are_told_together(heard):
 
 async def test_a_process_that_is_stopped_goes_on_and_is_killed(heard):
     """The kernel says so; its own word is not needed."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _SPEAKER, str(heard.path), packet().decode())
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SPEAKER, str(heard.path), packet().decode())
     try:
         await until(lambda: state(heard) == "running")
         process.send_signal(signal.SIGSTOP)
@@ -168,7 +102,7 @@ async def test_a_process_that_is_stopped_goes_on_and_is_killed(heard):
 
 async def test_a_process_that_says_that_it_is_over_has_ended(heard):
     """It is no loss."""
-    rank = Spoken(heard.path)
+    rank = heard.speak()
     rank.say(packet(over=True))
     await until(lambda: state(heard) == "ended")
     rank.close()
@@ -179,12 +113,12 @@ async def test_a_process_that_says_that_it_is_over_has_ended(heard):
 
 async def test_a_rank_that_connects_again_goes_on(heard):
     """As after a restart of the agent: its process lives, so it is not gone."""
-    rank = Spoken(heard.path)
+    rank = heard.speak()
     rank.say(packet())
     await until(lambda: state(heard) == "running")
     rank.close()
     await asyncio.sleep(0.1)
-    again = Spoken(heard.path)
+    again = heard.speak()
     again.say(packet(progress=[["0", 9, 9]]))
     await until(lambda: heard.told[-1].progress()["begun"].tolist() == [9])
 
@@ -215,11 +149,11 @@ async def test_a_rank_that_connects_again_goes_on(heard):
 )
 async def test_what_is_no_report_is_refused_and_counted(heard, data, reason):
     """The next process is heard all the same."""
-    stranger = Spoken(heard.path)
+    stranger = heard.speak()
     with contextlib.suppress(OSError):
         stranger.say(data)
     stranger.close()
-    rank = Spoken(heard.path)
+    rank = heard.speak()
     rank.say(packet(rank=3))
     await until(lambda: heard.told and heard.told[-1].ranks[-1].rank == 3)
 
@@ -233,11 +167,11 @@ async def test_what_is_no_report_is_refused_and_counted(heard, data, reason):
 
 async def test_a_process_speaks_for_one_rank(heard):
     """And nobody else for that, while it lives."""
-    rank = Spoken(heard.path)
+    rank = heard.speak()
     rank.say(packet())
     await until(lambda: state(heard) == "running")
     rank.say(packet(rank=1))
-    liar = Spoken(heard.path)
+    liar = heard.speak()
     liar.say(packet(progress=[["0", 99, 99]]))
     await until(lambda: heard.rejected == 2)
     await asyncio.sleep(0.1)
@@ -266,7 +200,7 @@ def report(rank=0, **more):
 def test_a_rank_that_was_started_anew_begins_anew():
     """By the time at which it began to record."""
     ranks = JobRanks("node0")
-    ranks.take(report(done=[row(1)]), 0, S).ended("gone", S)
+    ranks.take(report(done=[row(1)]), 0, S).ended(S)
     ranks.take(report(began_ns=8, done=[row(5)]), 0, 2 * S)
     (batch,) = ranks.batches(3 * S, 0)
 
@@ -305,7 +239,7 @@ def test_ranks_are_bounded_and_forgotten():
     """A process that starts ranks without end fills nothing."""
     ranks = JobRanks("node0")
     for rank in range(MOST_RANKS_OF_A_NODE):
-        ranks.take(report(rank, size=1_000), 0, S).ended("gone", S)
+        ranks.take(report(rank, size=1_000), 0, S).ended(S)
     with pytest.raises(ValueError, match="already"):
         ranks.take(report(100, size=1_000), 0, S)
     assert [*ranks.batches(S, 0)]
@@ -328,8 +262,7 @@ def test_groups_of_a_rank_are_bounded():
 
 async def test_a_process_that_floods_is_read_in_portions(heard):
     """The loop turns meanwhile, and another rank is heard."""
-    flood, rank = Spoken(heard.path), Spoken(heard.path)
-    flood._socket.setblocking(False)
+    flood, rank = heard.speak(), heard.speak()
     flood.say(packet(1))
     rank.say(packet(0))
     for _ in range(40):
@@ -347,16 +280,16 @@ async def test_connections_that_say_nothing_are_closed(heard, monkeypatch):
     monkeypatch.setattr(rank_socket, "_SAYS_NOTHING_S", 0.1)
     monkeypatch.setattr(rank_socket, "_MOST_CONNECTIONS", 4)
     for _ in range(4):
-        Spoken(heard.path)
+        heard.speak()
     await asyncio.sleep(0.3)
-    Spoken(heard.path).say(packet())
+    heard.speak(packet())
 
     await until(lambda: state(heard) == "running")
 
 
 async def test_a_killed_process_is_gone_though_its_child_keeps_the_socket(heard):
     """As a loader's worker does that it had forked; and the rank may be started anew."""
-    program = _SPEAKER.replace("time.sleep(1000)", "import os\nif not os.fork(): time.sleep(60)\ntime.sleep(1000)")
+    program = SPEAKER.replace("time.sleep(1000)", "import os\nif not os.fork(): time.sleep(60)\ntime.sleep(1000)")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, str(heard.path), packet().decode(), start_new_session=True
     )
@@ -366,8 +299,44 @@ async def test_a_killed_process_is_gone_though_its_child_keeps_the_socket(heard)
         process.kill()
         await process.wait()
         await until(lambda: state(heard) == "gone")
-        Spoken(heard.path).say(packet(began_ns=8))
+        heard.speak(packet(began_ns=8))
         await until(lambda: state(heard) == "running")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("fields", [{}, {"sent_ns": 9}, {"something": [1]}])
+def test_fields_that_nobody_needs_are_tolerated(fields):
+    """Older and newer recorders say more."""
+    assert read(packet(**fields)).generation == 0
+
+
+def test_what_a_generation_left_undone_is_forgotten_with_its_groups():
+    """They are no more: nobody waits in them."""
+    ranks = JobRanks("node0")
+    ranks.take(report(), 0, S)
+    ranks.take(report(generation=1, groups=[], progress=[], open=None, done=[]), 0, 2 * S)
+    (batch,) = ranks.batches(3 * S, 0)
+
+    assert [(each.rank, each.generation) for each in batch.ranks] == [(0, 1)]
+    assert (batch.rows()["number"].tolist(), batch.members) == ([1, 2], ())
+
+
+async def test_of_two_that_claim_a_rank_the_one_of_the_higher_generation_has_it(heard):
+    """The other may be stopped, and has not heard that it has lost it."""
+    old = heard.speak(packet())
+    await until(lambda: state(heard) == "running")
+    heard.speak(packet(began_ns=8, generation=1, progress=[["0", 7, 7]]))
+    await until(lambda: heard.told[-1].progress()["begun"].tolist() == [7])
+    old.say(packet(progress=[["0", 9, 9]]))
+    await until(lambda: heard.rejected == 1)
+    late = heard.speak(packet(began_ns=9, generation=1))
+    await until(lambda: heard.rejected == 2)
+    old.close()
+    await asyncio.sleep(0.1)
+
+    assert heard.last_rejected[2] == "rank 0 of pretrain is another process"
+    assert [(each.rank, each.generation, each.process) for each in heard.told[-1].ranks] == [(0, 1, "running")]
+    assert heard.told[-1].progress()["begun"].tolist() == [7]
+    late.close()

@@ -45,6 +45,8 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     confirmations: tuple[Confirmation, ...] = ()
     at_ns: int = 0
     """When all that was expected had been seen, reference time; 0: it was not."""
+    reason: str = ""
+    """Why the order has failed, as what was not seen shows; empty: it has not."""
 
 
 class ActionHandler(Protocol):
@@ -94,10 +96,12 @@ def registered(view: NodeView) -> list[ActionHandler]:
 
 def outcome_of(result: Result, confirmed: Confirmed, *, command: str, node: str, **fields: Any) -> Outcome:
     """The outcome of a result; `fields` are the cause, the fault, when it began, and whether the node was armed."""
-    log.info("outcome_made", command=command, status=result.status, reason=result.reason, confirmed=confirmed.at_ns > 0)
+    status: OutcomeStatus = "failed" if confirmed.reason else result.status
+    reason = result.reason or confirmed.reason
+    log.info("outcome_made", command=command, status=status, reason=reason, confirmed=confirmed.at_ns > 0)
     return Outcome.of(
         result.done, result.undo, id=fitting(f"{command}/outcome/{node}"), command=command,
         verb=verb_of(result.done), node=node,
-        status=result.status, reason=result.reason, moved_ns=result.changed_ns, confirmed_ns=confirmed.at_ns,
+        status=status, reason=reason, moved_ns=result.changed_ns, confirmed_ns=confirmed.at_ns,
         expected=confirmed.expected, confirmations=confirmed.confirmations, **fields,
     )  # fmt: skip

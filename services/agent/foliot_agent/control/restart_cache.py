@@ -1,7 +1,7 @@
 """The memory of an agent over its own restart, while the bus may be away.
 
-It has the agent's peers, its answers, and the routes of its NICs. It is one small file, written anew when something has
-changed. Its folder does not outlive the boot; routes do not either.
+It has the agent's peers, its answers, the routes of its NICs, and the last orders to give ranks to spares. It is one
+small file, written anew when something has changed. Its folder does not outlive the boot; routes do not either.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from foliot_agent.core.rank_orders import KeptOrder  # noqa: TC001 - as below
 from foliot_schemas import Node, Outcome  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_schemas.names import escape
 
@@ -32,6 +33,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[Outcome, ...] = ()
     routes: dict[str, list[dict[str, Any]]] = {}
     """By device, as the kernel had them while it was up."""
+    rank_orders: tuple[KeptOrder, ...] = ()
+    """The newest of each job, for a while."""
 
 
 class RestartCache:
@@ -55,6 +58,8 @@ class RestartCache:
                 found = msgspec.json.decode(self._path.read_bytes(), type=Remembered)
                 for peer in found.peers:
                     peer.check()
+                for kept in found.rank_orders:
+                    kept.order.check()
             except FileNotFoundError:
                 pass
             except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -85,6 +90,10 @@ class RestartCache:
     def keep_routes(self, routes: dict[str, list[dict[str, Any]]]) -> None:
         """Keeps the routes over the NICs."""
         self._write(msgspec.structs.replace(self._now, routes=dict(routes)))
+
+    def keep_rank_orders(self, orders: tuple[KeptOrder, ...]) -> None:
+        """Keeps the newest orders to give ranks to spares."""
+        self._write(msgspec.structs.replace(self._now, rank_orders=orders))
 
     def _write(self, remembered: Remembered) -> None:
         """Writes the file whole or not at all: a reader finds the file of before or this one."""

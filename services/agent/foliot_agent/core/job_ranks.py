@@ -43,7 +43,10 @@ class Rank:
         self.rank = report.rank
         self.size = report.size
         self.began_ns = report.began_ns
+        self.generation = report.generation
         self.process: ProcessState = "running"
+        self.is_displaced = False
+        """Whether another process has its rank now, by a higher generation."""
         self.since_ns = report.began_ns + epoch_ns
         self.heard_ns = 0
         self.over_ns = 0
@@ -61,6 +64,8 @@ class Rank:
     def take(self, report: RankReport, epoch_ns: int, at_ns: int) -> None:
         """Takes a report of this process."""
         self.epoch_ns, self.heard_ns, self.data_ns = epoch_ns, at_ns, report.data_ns
+        if report.generation != self.generation:
+            self._begin_anew(report.generation)
         for group in report.groups:
             self._learn(CollectiveGroup(name=group.name, description=group.description, members=group.members))
         self.progress = {each.group: (each.begun, each.done) for each in report.progress}
@@ -70,7 +75,13 @@ class Rank:
         self.done.extend(report.done)
         self.dropped = report.dropped + self._lost
         if report.over:
-            self.ended("ended", at_ns)
+            self.ended(at_ns, "ended")
+
+    def _begin_anew(self, generation: int) -> None:
+        """Forgets the groups of another generation, with what was not done in them: they are no more."""
+        self.generation = generation
+        self.groups, self.untold, self._runs = {}, {}, 0
+        self.open = ()
 
     def _learn(self, group: CollectiveGroup) -> None:
         """Takes what a group consists of, as far as there is room."""
@@ -80,7 +91,12 @@ class Rank:
             self.groups[group.name], self._runs = group, runs
             self.untold[group.name] = None
 
-    def ended(self, how: ProcessState, at_ns: int) -> None:
+    def runs(self, *, is_stopped: bool) -> None:
+        """Takes what was seen of the process, which is there."""
+        if not self.over_ns:
+            self.process = "stopped" if is_stopped else "running"
+
+    def ended(self, at_ns: int, how: ProcessState = "gone") -> None:
         """Takes the end of the process."""
         if not self.over_ns:
             self.process, self.over_ns = how, at_ns
@@ -89,7 +105,7 @@ class Rank:
         """The process, as the fleet is told."""
         return RankState(
             rank=self.rank, process=self.process, since_ns=self.since_ns, heard_ns=self.heard_ns,
-            data_ns=self.data_ns, dropped=self.dropped,
+            data_ns=self.data_ns, dropped=self.dropped, generation=self.generation,
         )  # fmt: skip
 
 
@@ -106,7 +122,7 @@ class JobRanks:
         self._tell_groups_ns = 0
 
     def take(self, report: RankReport, epoch_ns: int, at_ns: int) -> Rank:
-        """Takes a report; says whose it is.
+        """Takes a report; says whose it is. Of two that claim one rank, the one of the higher generation has it.
 
         Raises:
             ValueError: another process is that rank, and lives; or there are too many.
@@ -114,7 +130,9 @@ class JobRanks:
         key = report.job, report.rank
         rank = self._ranks.get(key)
         if rank is not None and rank.began_ns != report.began_ns and not rank.over_ns:
-            raise ValueError(f"rank {report.rank} of {report.job} is another process")
+            if report.generation <= rank.generation:
+                raise ValueError(f"rank {report.rank} of {report.job} is another process")
+            rank.is_displaced = True
         if rank is None or rank.began_ns != report.began_ns:
             if rank is None and len(self._ranks) >= MOST_RANKS_OF_A_NODE:
                 raise ValueError(f"there are {MOST_RANKS_OF_A_NODE} ranks already")

@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 18
 """The largest packet: more than a Unix socket sends by default."""
 _MOST_ROWS = 1_024
 _MOST_GROUPS = 256
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=FAR_NS // 2)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=FAR_NS // 2)]
 """A count, or a time of CLOCK_MONOTONIC_RAW: with the reference time of its beginning it is still within bounds."""
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 _Peer = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_RANKS)]
@@ -24,23 +24,23 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     group: LongName
     operation: Word
-    number: _Count
-    order: _Count
+    number: Number
+    order: Number
     peer: _Peer
-    began_ns: _Count
-    ended_ns: _Count
-    elements_in: _Count
-    elements_out: _Count
+    began_ns: Number
+    ended_ns: Number
+    elements_in: Number
+    elements_out: Number
     type: Word
-    bytes: _Count
+    bytes: Number
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far it is in a group."""
 
     group: LongName
-    begun: _Count
-    done: _Count
+    begun: Number
+    done: Number
 
 
 class GroupTold(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,10 +57,12 @@ class RankReport(msgspec.Struct, frozen=True):
     job: Name
     rank: _Rank
     size: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
-    began_ns: _Count
+    began_ns: Number
     """When the process began to record: by it, one that was started anew is told from its predecessor."""
-    data_ns: _Count = 0
-    dropped: _Count = 0
+    generation: Number = 0
+    """The number of its process group, see `foliot_schemas.RankState`."""
+    data_ns: Number = 0
+    dropped: Number = 0
     over: bool = False
     progress: Annotated[tuple[Progress, ...], msgspec.Meta(max_length=_MOST_GROUPS)] = ()
     groups: Annotated[tuple[GroupTold, ...], msgspec.Meta(max_length=_MOST_GROUPS)] = ()
