@@ -101,7 +101,7 @@ class Case:
             if wish is not None and wish.is_urgent and not worker.is_over:
                 lost.setdefault(rank, Reason(wish.cause, wish.word))
         lost = {rank: reason for rank, reason in lost.items() if (reason.cause.event, rank) not in self.answered}
-        for rank, reason in self._failing(job, members, read_ns):
+        for rank, reason in self._failing(job, members, read_ns, now_ns):
             lost.setdefault(rank, reason)
         if lost:  # nobody has to wait for an event about a rank that cannot come with the others
             first = lost[min(lost)].cause
@@ -136,18 +136,22 @@ class Case:
                 doubts.append(Doubt(rank, reason, verdict.against, verdict.evidence or {}))
         return lost, doubts
 
-    def _failing(self, job: TrainingJob, members: dict[int, Worker], read_ns: int) -> Iterator[tuple[int, Reason]]:
+    def _failing(
+        self, job: TrainingJob, members: dict[int, Worker], read_ns: int, now_ns: int
+    ) -> Iterator[tuple[int, Reason]]:
         """Ranks of the group that was ordered whose process cannot be of it: spares, or others while a group waits."""
         course = self.course
         if course is None:
             return
         pending = course.pending(job)
-        for change in pending.values():
-            if change.rank not in members:  # nobody tells of the spare any more
-                yield change.rank, Reason(course.request.cause, "silent")
+        for rank in pending.keys() - members.keys():  # nobody tells of the spare any more
+            yield rank, Reason(course.request.cause, "silent")
+        has_left = now_ns >= course.due_ns  # before, spares alone wait, which says nothing of the others
         for rank, worker in members.items():
             word = "" if worker.is_over else trouble(worker, read_ns)
-            if word and (rank in pending or witnessed(worker, members.values(), course.order.generation)):
+            if word and (
+                rank in pending or (has_left and witnessed(worker, members.values(), course.order.generation))
+            ):
                 yield rank, Reason(course.request.cause, word)
 
     # -- at a step's end ----------------------------------------------------------------------------------------------
