@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remediator_world import SECOND, START, STEP, World
+import msgspec
+import numpy as np
+from remediator_world import SECOND, START, World, make_node
 
-from foliot_schemas import Drain, Event, ReplaceRank, WorkerBatch
+from foliot.node.shard import WHOLE
+from foliot_remediator.core.remediator import Remediator
+from foliot_schemas import Drain, Event, HopBatch, HopRow, ReplaceRank, WorkerBatch
+from foliot_schemas.columns import pack
 from foliot_schemas.worker import WorkerState
 
 JOB = "pretrain-7"
@@ -50,17 +55,19 @@ class ReplacementWorld(World):
     """A job with a rank on each of the first nodes, and spares on others: `ranks` and `spares` name nodes by number.
 
     `cut` nodes are not heard, and hear nothing. `obeys` says whether workers take orders at all. `crashing` jobs end a
-    rank when a group has formed, before its first step.
+    rank when a group has formed, before its first step. `limits` are those of the paths of spares.
     """
 
-    def __init__(self, ranks=(0, 1, 2, 3), spares=(4, 5), nodes=6, **settings):
+    def __init__(self, ranks=(0, 1, 2, 3), spares=(4, 5), nodes=6, limits=(), **settings):
         self.mates: list[Mate] = []
         self.cut: set[str] = set()
         self.obeys = True
         self.crashing = False
+        self.delays: dict[tuple[str, str], int] = {}
+        """One-way delays between nodes that are not 50 µs, in ns."""
         self.said: set[str] = set()
         """Nodes that have something to tell at once."""
-        super().__init__(nodes, 1, **{"replace": "act", **settings})
+        super().__init__(nodes, 1, **{"replace": "act", "spares": limits, **settings})
         self.add(ranks, spares)
         self.run(5.0)
         assert not self.decisions
@@ -113,6 +120,37 @@ class ReplacementWorld(World):
             if name not in self.cut and (name in self.said or self.now_ns % SECOND == 0):
                 self.said.discard(name)
                 self.tell(name)
+
+    def batch(self, name, witness=1):
+        """A node's report, with the delays of its paths."""
+        told = super().batch(name, witness)
+        rows = told.rows().copy()
+        ends = [path.replace("#", ">").split(">")[:2] for path in told.paths]
+        pairs = [tuple(nic.partition(".")[0] for nic in end) for end in ends]
+        rows["p99_ns"] = [self.delays.get(pair, 50_000) for pair in pairs]
+        return msgspec.structs.replace(told, columns=pack(rows))
+
+    def tell_hops(self, *leaves):
+        """All nodes tell the routers of their paths: one between nodes of the same leaf, three between others."""
+        leaf_of = {f"node{number}": leaf for leaf, numbers in enumerate(leaves) for number in numbers}
+        for name in self.names:
+            paths = [path for path in self.core.inventory.paths_of(name) if path.startswith(f"{name}.")]
+            peers = [path.partition(">")[2].partition(".")[0] for path in paths]
+            hops = [1 if leaf_of[peer] == leaf_of[name] else 3 for peer in peers]
+            rows = [(place, hop, 1 + hop) for place, count in enumerate(hops) for hop in range(1, count + 1)]
+            self.see(HopBatch.of(np.array(rows, HopRow), node=name, at_ns=self.now_ns, paths=tuple(paths)))
+
+    def take_over(self, shard=WHOLE, shards=(), *, lease=8):
+        """Another process, which knows nothing yet, is in this one's place."""
+        self.core = Remediator(self.settings, shard, shards)
+        for name in self.names:
+            self.see(make_node(name, 1))
+        self.core.hold(lease, self.now_ns)
+
+    def made(self, settings):
+        """Keeps the settings for another process."""
+        self.settings = settings
+        return super().made(settings)
 
     def tell(self, name):
         """A node tells of its processes."""

@@ -433,10 +433,7 @@ def test_a_node_that_has_started_anew_is_left_alone(world):
 
 def straggler(world, state="compute"):
     """The detector says that a rank is slow."""
-    event = world.hang_event(1, state)
-    return world.see(
-        type(event)(**{**{field: getattr(event, field) for field in event.__struct_fields__}, "kind": "straggler"})
-    )
+    return world.see(msgspec.structs.replace(world.hang_event(1, state), kind="straggler"))
 
 
 def test_a_slow_rank_stays_unless_the_settings_say_otherwise(world):
