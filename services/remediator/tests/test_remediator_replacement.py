@@ -259,6 +259,17 @@ def test_nothing_is_replaced_twice(world):
     assert world.guards() == []
 
 
+def test_an_event_about_another_process_than_the_rank_has_is_over(world):
+    """It says which process it blames."""
+    lost = world.die(1)
+    world.hang(1, evidence={"process": lost.number - 1})
+    world.run(0.5)
+    assert world.orders == []
+    world.hang(1, number=2, evidence={"process": lost.number})
+    world.run(0.5)
+    assert len(world.orders) == 1
+
+
 def test_nodes_that_were_not_reached_are_asked_again(world):
     """Under another id, in the same words."""
     world.answer, world.obeys = None, False

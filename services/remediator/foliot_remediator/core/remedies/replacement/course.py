@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.remedies.replacement.workers import Process
+from foliot_schemas.worker import NO_RANK
 
 if TYPE_CHECKING:
     from foliot_remediator.core.actions.decision_request import DecisionRequest
@@ -69,10 +70,12 @@ class Course:
         )
 
     def late(self, job: TrainingJob, read_ns: int, now_ns: int) -> list[str]:
-        """The nodes that are to be asked again: they live, and a process there has not taken the generation."""
+        """The nodes that are to be asked again: a process there has not taken the generation, or keeps a lost rank."""
+        losers = (job.get(Process(change.node, change.process)) for change in self.order.changes)
+        keeping = [worker for worker in losers if worker is not None and worker.state.rank != NO_RANK]
         behind = {
             worker.node
-            for worker in self.members(job).values()
+            for worker in (*self.members(job).values(), *keeping)
             if worker.state.generation < self.order.generation and worker.lives(read_ns)
         }
         return sorted(node for node in behind & self.asked_ns.keys() if self._is_late(node, now_ns))

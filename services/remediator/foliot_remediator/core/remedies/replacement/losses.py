@@ -39,6 +39,8 @@ class Loss:
     confidence: float
     taken_ns: int
     """When it was heard."""
+    process: int = 0
+    """The number of the process that it blames; 0: it does not say."""
 
 
 class Verdict(NamedTuple):
@@ -112,8 +114,10 @@ def _own_word(loss: Loss, worker: Worker, read_ns: int) -> str:
 
 
 def _is_another(loss: Loss, job: TrainingJob, worker: Worker) -> bool:
-    """Whether the rank's process is in a group that was made after the event, or has begun since."""
+    """Whether the rank's process is another than was blamed, or is in a group that was made after the event."""
     state = worker.state
+    if loss.process not in (0, state.process):
+        return True
     formed_ns = max(state.formed_ns, state.since_ns if state.stage in ("forming", "copying") else 0)
     return (state.generation > 0 and formed_ns >= loss.at_ns) or worker.first_ns > loss.at_ns > job.first_ns
 

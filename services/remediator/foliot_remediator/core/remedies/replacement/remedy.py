@@ -155,7 +155,8 @@ class Replacement:
         at_ns = min(event.at_ns, now_ns)
         cause = Cause(event.id, event.fault, NAME)
         if event.kind == HANG.name:
-            loss = Loss(rank, cause, event.state, at_ns, min(event.since_ns, at_ns), event.confidence, now_ns)
+            since_ns, process = min(event.since_ns, at_ns), round(event.number("process"))
+            loss = Loss(rank, cause, event.state, at_ns, since_ns, event.confidence, now_ns, process)
             self._case(name, now_ns).blame(loss, now_ns)
         elif event.state in _SLOW and self._settings.replace_stragglers != "off":
             self._case(name, now_ns).slow(rank, Straggler(Reason(cause, event.state), at_ns), now_ns)
