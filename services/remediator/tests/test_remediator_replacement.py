@@ -270,6 +270,18 @@ def test_an_event_about_another_process_than_the_rank_has_is_over(world):
     assert len(world.orders) == 1
 
 
+def test_a_late_word_of_a_node_that_is_heard_otherwise_costs_no_rank(world):
+    """While another rank is replaced, the agent of one that stays says nothing for a while; its probe does."""
+    world.obeys = False
+    world.lose(1)
+    quiet, world.tell = world.tell, lambda name: None if name == "node3" else quiet(name)
+    world.run(4.0)
+    assert {*takers(world.orders[-1])} == {1}
+    world.cut.add("node3")
+    world.run(3.5)
+    assert takers(world.orders[-1]) == {1: "node4", 3: "node5"}
+
+
 def test_nodes_that_were_not_reached_are_asked_again(world):
     """Under another id, in the same words."""
     world.answer, world.obeys = None, False

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from foliot_remediator.core.actions.guards import Guard
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
     from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes
     from foliot_remediator.core.remedies.replacement.workers import Process, TrainingJob, Worker
     from foliot_schemas.event import Evidence
@@ -91,23 +92,23 @@ class Case:
     # -- at once ------------------------------------------------------------------------------------------------------
 
     def urgent(
-        self, job: TrainingJob, troubled: TroubledNodes, read_ns: int, now_ns: int
+        self, job: TrainingJob, troubled: TroubledNodes, hearing: Hearing
     ) -> tuple[dict[int, Reason], list[Doubt]]:
         """The ranks that need another process at once, and what speaks against other losses."""
-        lost, doubts = self._blamed(job, read_ns, now_ns)
+        lost, doubts = self._blamed(job, hearing)
         members = self.members(job)
         for rank, worker in members.items():
             wish = troubled.wish(worker.node)
             if wish is not None and wish.is_urgent and not worker.is_over:
                 lost.setdefault(rank, Reason(wish.cause, wish.word))
         lost = {rank: reason for rank, reason in lost.items() if (reason.cause.event, rank) not in self.answered}
-        for rank, reason in self._failing(job, members, read_ns, now_ns):
+        for rank, reason in self._failing(job, members, hearing):
             lost.setdefault(rank, reason)
         if lost:  # nobody has to wait for an event about a rank that cannot come with the others
             first = lost[min(lost)].cause
             for rank, worker in members.items():
-                if not worker.is_over and (worker.is_gone or worker.is_silent(read_ns)):
-                    lost.setdefault(rank, Reason(first, trouble(worker, read_ns)))
+                if not worker.is_over and (worker.is_gone or hearing.is_away(worker)):
+                    lost.setdefault(rank, Reason(first, trouble(worker, hearing.read_ns)))
         return lost, doubts
 
     def is_gathered(self, lost: dict[int, Reason], job: TrainingJob, now_ns: int) -> bool:
@@ -118,15 +119,15 @@ class Case:
         is_whole = all(rank in lost for rank, worker in members.items() if worker.node in nodes)
         return is_whole or now_ns >= self.gathered_ns
 
-    def _blamed(self, job: TrainingJob, read_ns: int, now_ns: int) -> tuple[dict[int, Reason], list[Doubt]]:
+    def _blamed(self, job: TrainingJob, hearing: Hearing) -> tuple[dict[int, Reason], list[Doubt]]:
         """Losses that are believed, and doubts about others; those that are over are forgotten."""
         lost: dict[int, Reason] = {}
         doubts: list[Doubt] = []
-        ranks, under_way = job.ranks(), {} if self.course is None else self.course.pending(job)
+        under_way = {} if self.course is None else self.course.pending(job)
         for rank, loss in [*self.losses.items()]:
             if rank in under_way or (loss.cause.event, rank) in self.answered:
                 continue
-            verdict = judge(loss, job, ranks, read_ns, now_ns)
+            verdict = judge(loss, job, hearing)
             reason = Reason(loss.cause, loss.word)
             if verdict.is_over:
                 del self.losses[rank]
@@ -136,30 +137,28 @@ class Case:
                 doubts.append(Doubt(rank, reason, verdict.against, verdict.evidence or {}))
         return lost, doubts
 
-    def _failing(
-        self, job: TrainingJob, members: dict[int, Worker], read_ns: int, now_ns: int
-    ) -> Iterator[tuple[int, Reason]]:
+    def _failing(self, job: TrainingJob, members: dict[int, Worker], hearing: Hearing) -> Iterator[tuple[int, Reason]]:
         """Ranks of the group that was ordered whose process cannot be of it: spares, or others while a group waits."""
         course = self.course
         if course is None:
             return
-        pending = course.pending(job)
+        cause, pending = course.request.cause, course.pending(job)
         for rank in pending.keys() - members.keys():  # nobody tells of the spare any more
-            yield rank, Reason(course.request.cause, "silent")
-        has_left = now_ns >= course.due_ns  # before, spares alone wait, which says nothing of the others
+            yield rank, Reason(cause, "silent")
+        has_left = hearing.now_ns >= course.due_ns  # before, spares alone wait, which says nothing of the others
         for rank, worker in members.items():
-            word = "" if worker.is_over else trouble(worker, read_ns)
-            if word and (
-                rank in pending or (has_left and witnessed(worker, members.values(), course.order.generation))
-            ):
-                yield rank, Reason(course.request.cause, word)
+            word = "" if worker.is_over else trouble(worker, hearing.read_ns)
+            is_known = word != "silent" or hearing.is_away(worker)
+            is_missed = has_left and witnessed(worker, members.values(), course.order.generation)
+            if word and (rank in pending or (is_known and is_missed)):
+                yield rank, Reason(cause, word)
 
     # -- at a step's end ----------------------------------------------------------------------------------------------
 
-    def planned(self, job: TrainingJob, troubled: TroubledNodes, read_ns: int) -> dict[int, Reason]:
+    def planned(self, job: TrainingJob, troubled: TroubledNodes, hearing: Hearing) -> dict[int, Reason]:
         """The ranks that are to go elsewhere at a step's end: those of one node, or a slow one. Only if all is well."""
         ranks = job.ranks()
-        if not all(each.state.stage == "training" and each.lives(read_ns) for each in ranks.values()):
+        if not all(each.state.stage == "training" and each.lives(hearing.read_ns) for each in ranks.values()):
             return {}
         for node in troubled.nodes():
             wish = troubled.wish(node)

@@ -10,6 +10,7 @@ from foliot_schemas.worker import NO_RANK
 
 if TYPE_CHECKING:
     from foliot_remediator.core.actions.decision_request import DecisionRequest
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
     from foliot_remediator.core.remedies.replacement.workers import TrainingJob, Worker
     from foliot_remediator.core.state.routing_table import Cause
     from foliot_schemas import ReplaceRank
@@ -69,16 +70,16 @@ class Course:
             worker.is_settled(self.order.generation) for worker in job.ranks().values()
         )
 
-    def late(self, job: TrainingJob, read_ns: int, now_ns: int) -> list[str]:
+    def late(self, job: TrainingJob, hearing: Hearing) -> list[str]:
         """The nodes that are to be asked again: a process there has not taken the generation, or keeps a lost rank."""
         losers = (job.get(Process(change.node, change.process)) for change in self.order.changes)
         keeping = [worker for worker in losers if worker is not None and worker.state.rank != NO_RANK]
         behind = {
             worker.node
             for worker in (*self.members(job).values(), *keeping)
-            if worker.state.generation < self.order.generation and worker.lives(read_ns)
+            if worker.state.generation < self.order.generation and worker.lives(hearing.read_ns)
         }
-        return sorted(node for node in behind & self.asked_ns.keys() if self._is_late(node, now_ns))
+        return sorted(node for node in behind & self.asked_ns.keys() if self._is_late(node, hearing.now_ns))
 
     def is_behind(self, job: TrainingJob, node: str) -> bool:
         """Whether a process on a node that is to have a rank has not taken the generation."""

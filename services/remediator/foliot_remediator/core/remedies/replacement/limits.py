@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from foliot_remediator.settings import RemediatorSettings
     from foliot_schemas.event import Evidence
 
+_MOST_AT_ONCE = 512
+"""Half of the changes that an order may have: it may say again what is under way."""
 _HOUR_NS = 3_600_000_000_000
 
 
@@ -19,7 +21,7 @@ class Limits:
     """The limits of the settings. Ranks are counted, whichever job they are of."""
 
     def __init__(self, settings: RemediatorSettings) -> None:
-        self._at_once = settings.replacements_at_once
+        self._at_once = min(settings.replacements_at_once, _MOST_AT_ONCE)
         self._per_hour = settings.replacements_per_hour
         self._without_progress = settings.replacements_without_progress
         self._spent: collections.deque[tuple[int, int]] = collections.deque()

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from foliot_remediator.core.actions.guards import Guard
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
     from foliot_remediator.core.remedies.replacement.workers import TrainingJob, Worker
     from foliot_remediator.core.state.routing_table import Cause
     from foliot_schemas.event import Evidence
@@ -53,16 +54,13 @@ class Verdict(NamedTuple):
     evidence: Evidence | None = None
 
 
-def judge(loss: Loss, job: TrainingJob, ranks: dict[int, Worker], read_ns: int, now_ns: int) -> Verdict:
+def judge(loss: Loss, job: TrainingJob, hearing: Hearing) -> Verdict:
     """Whether a loss is believed. One node's word alone is not enough.
 
     What speaks for it must come from the rank's own node, or from this process's own ears, and from the node of another
     rank, which must be seen to wait.
-
-    Parameters:
-        ranks: who has each rank.
-        read_ns: the time up to which this process has read what nodes say.
     """
+    ranks, now_ns, read_ns = job.ranks(), hearing.now_ns, hearing.read_ns
     worker = ranks.get(loss.rank)
     if worker is None:
         return _undecided(loss, "not-replaceable", {"reason": "no process of this rank is known"}, now_ns)

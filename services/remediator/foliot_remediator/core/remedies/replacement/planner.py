@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.remedies.replacement.case import Case
     from foliot_remediator.core.remedies.replacement.course import Reason
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
     from foliot_remediator.core.remedies.replacement.spare_delays import SpareDelays
     from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes
     from foliot_remediator.core.remedies.replacement.workers import TrainingJob, Worker
@@ -51,7 +52,7 @@ class Planner:
         self._troubled = troubled
 
     def plan(
-        self, case: Case, job: TrainingJob, lost: dict[int, Reason], read_ns: int, now_ns: int, *, at_step: bool
+        self, case: Case, job: TrainingJob, lost: dict[int, Reason], hearing: Hearing, *, at_step: bool
     ) -> Plan | Objection:
         """The order that gives ranks to spares, or what speaks against it.
 
@@ -60,7 +61,7 @@ class Planner:
         Parameters:
             at_step: leave at the end of a step ahead, in place of at once.
         """
-        ranks = job.ranks()
+        ranks, now_ns, read_ns = job.ranks(), hearing.now_ns, hearing.read_ns
         pending = {} if case.course is None else case.course.pending(job)
         kept = {
             rank: taker

@@ -15,6 +15,7 @@ from foliot_remediator.core.actions.fleet_view import is_refusal
 from foliot_remediator.core.actions.guards import Budget, Objection
 from foliot_remediator.core.remedies.replacement.case import Case, Straggler
 from foliot_remediator.core.remedies.replacement.course import GIVEN_UP_NS, Course, Reason
+from foliot_remediator.core.remedies.replacement.hearing import Hearing
 from foliot_remediator.core.remedies.replacement.limits import Limits
 from foliot_remediator.core.remedies.replacement.losses import Loss
 from foliot_remediator.core.remedies.replacement.planner import Planner
@@ -152,6 +153,8 @@ class Replacement:
             self._end(name, rank, event)
             return []
         self._blame(name, rank, event, now_ns)
+        if (case := self._cases.get(name)) is not None:
+            case.retry_ns = 0  # what could not be done until now may be less urgent
         at_ns = min(event.at_ns, now_ns)
         cause = Cause(event.id, event.fault, NAME)
         if event.kind == HANG.name:
@@ -255,26 +258,41 @@ class Replacement:
         self._looks.put(name, now_ns + _LOOK_NS)
         if self._decider.lease and now_ns - self._taken_ns < _SETTLE_NS:
             return []
-        read_ns = self._view.health.read_to_ns(now_ns)
-        made = self._follow(case, job, read_ns, now_ns)
-        lost, doubts = case.urgent(job, self._troubled, read_ns, now_ns)
+        hearing = Hearing(self._view.health, now_ns)
+        made = self._follow(case, job, hearing) + self._leave_to_nobody(case, job, now_ns)
+        lost, doubts = case.urgent(job, self._troubled, hearing)
         for rank, reason, guard, evidence in doubts:
             made += self._object(guard, f"{name}/rank{rank}", reason.cause, evidence, now_ns)
-        if lost:
-            if case.is_gathered(lost, job, now_ns):
-                made += self._replace(case, job, lost, read_ns, now_ns, at_step=False)
-            return made
+        if not lost:
+            return made + self._look_ahead(case, job, hearing)
+        if case.is_gathered(lost, job, now_ns):
+            made += self._replace(case, job, lost, hearing, at_step=False)
+        return made
+
+    def _look_ahead(self, case: Case, job: TrainingJob, hearing: Hearing) -> list[Decision]:
+        """Looks at a job of which no rank is lost: some may be to go elsewhere."""
         case.gathered_ns = 0
-        if not case.is_forming(job, now_ns) and (wanted := case.planned(job, self._troubled, read_ns)):
-            return made + self._replace(case, job, wanted, read_ns, now_ns, at_step=True)
+        if not case.is_forming(job, hearing.now_ns) and (lost := case.planned(job, self._troubled, hearing)):
+            return self._replace(case, job, lost, hearing, at_step=True)
         if case.is_empty:
-            del self._cases[name]
+            del self._cases[job.name]
+        return []
+
+    def _leave_to_nobody(self, case: Case, job: TrainingJob, now_ns: int) -> list[Decision]:
+        """Refuses all losses where several remediators share the fleet: each commands its own nodes alone."""
+        made: list[Decision] = []
+        if self._view.coordination.is_shared:
+            evidence: Evidence = {"shards": len(self._view.coordination.shards)}
+            for rank, loss in case.losses.items():
+                made += self._object("sharded", f"{job.name}/rank{rank}", loss.cause, evidence, now_ns)
+            case.losses.clear()
         return made
 
     def _replace(
-        self, case: Case, job: TrainingJob, lost: dict[int, Reason], read_ns: int, now_ns: int, *, at_step: bool
+        self, case: Case, job: TrainingJob, lost: dict[int, Reason], hearing: Hearing, *, at_step: bool
     ) -> list[Decision]:
         """Gives ranks to spares, or says why not; that is tried again after a while, or when there is a new spare."""
+        now_ns = hearing.now_ns
         if now_ns < case.retry_ns:
             return []
         case.retry_ns = now_ns + _RETRY_NS
@@ -284,7 +302,7 @@ class Replacement:
         against = self._forbidden(job, lost, policy, now_ns)
         if against is None and at_step and not job.step_ns:
             return []  # when a step ends is not known yet
-        plan = against or self._planner.plan(case, job, lost, read_ns, now_ns, at_step=at_step)
+        plan = against or self._planner.plan(case, job, lost, hearing, at_step=at_step)
         if isinstance(plan, Objection):
             return self._object(plan.guard, who, reason.cause, plan.evidence, now_ns)
         request = DecisionRequest(
@@ -315,9 +333,9 @@ class Replacement:
         job.note_generation(course.order.generation, now_ns)
         case.course, case.gathered_ns, case.retry_ns = course, 0, 0
 
-    def _follow(self, case: Case, job: TrainingJob, read_ns: int, now_ns: int) -> list[Decision]:
+    def _follow(self, case: Case, job: TrainingJob, hearing: Hearing) -> list[Decision]:
         """Sees to an order that is under way: it ends, is given up, or nodes are asked again."""
-        course = case.course
+        course, now_ns = case.course, hearing.now_ns
         if course is None:
             return []
         if not self._decider.lease or course.is_done(job):
@@ -333,7 +351,7 @@ class Replacement:
                 "waited_s": (now_ns - course.due_ns) / 1e9,
             }  # fmt: skip
             return self._object("not-formed", request.who, request.cause, evidence, now_ns)
-        late = course.late(job, read_ns, now_ns)
+        late = course.late(job, hearing)
         if not late:
             return []
         decisions, _ = self._decider.decide(request, dict.fromkeys(late, course.order))
@@ -344,7 +362,6 @@ class Replacement:
     def _forbidden(self, job: TrainingJob, lost: dict[int, Reason], policy: Policy, now_ns: int) -> Objection | None:
         """The objection of a guard that knows no spare yet; None: there is none."""
         if self._view.coordination.is_shared:
-            # A job may have nodes of several shards, each of which commands its own alone.
             return Objection(guard="sharded", evidence={"shards": len(self._view.coordination.shards)})
         if not self._decider.lease:
             return Objection(guard="lease", evidence={"held": self._decider.held})
