@@ -170,3 +170,12 @@ def test_a_limit_limits_something(limit):
     """Else it is a mistake."""
     with pytest.raises(ValueError, match="must be above 0"):
         SpareLimit(**limit)
+
+
+def test_a_spare_that_says_it_has_a_rank_is_none():
+    """An order in which a process loses a rank and takes one is refused by every node."""
+    world = ReplacementWorld()
+    world.spare("node4").rank = 9
+    world.tell("node4")
+    world.lose(1)
+    assert taken(world) == ["node5"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from foliot_remediator.core.actions.guards import object_to_clocks
 from foliot_remediator.core.state.state_machine import State
 from foliot_schemas.names import nic_name
+from foliot_schemas.worker import NO_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -76,7 +77,7 @@ class SpareChoice:
         reasons: dict[str, str] = {}
         good = []
         for worker in search.job:
-            if worker.state.stage == "spare" and worker.name not in search.excluded:
+            if worker.state.stage == "spare" and worker.state.rank == NO_RANK and worker.name not in search.excluded:
                 if reason := self._against(worker, search):
                     reasons.setdefault(worker.node, reason)
                 else:
