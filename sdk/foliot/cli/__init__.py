@@ -12,7 +12,7 @@ import os
 import sys
 
 _GROUP = "foliot.commands"
-_COMMANDS = ("up", "watch", "trace", "why", "map", "job", "analyse", "clock", "decode", "keys")
+_COMMANDS = ("up", "watch", "trace", "why", "map", "job", "drain", "analyse", "clock", "decode", "keys")
 """This distribution's subcommands, in the order of the help."""
 
 

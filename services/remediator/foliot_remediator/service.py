@@ -22,11 +22,12 @@ from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.candidacy import Candidacy
 from foliot_remediator.shell.fleet_clock import FleetClock
-from foliot_schemas import DelayBatch, Event, Job, MoveAnswer, MoveOrder, Node, NodeHomes, NodePaths
-from foliot_schemas.event_kinds import CONTENTION
+from foliot_schemas import DelayBatch, Drain, Event, Job, MoveAnswer, MoveOrder, Node, NodeHomes, NodePaths
+from foliot_schemas.event_kinds import CONTENTION, HANG, STRAGGLER
 from foliot_schemas.subjects import (
     COMMAND,
     DELAY,
+    DRAINS,
     EVENT,
     FLOW,
     HOMES,
@@ -38,6 +39,7 @@ from foliot_schemas.subjects import (
     OUTCOME,
     PATHS,
     PORT,
+    WORKER,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +121,12 @@ class Service:
         await bus.watch(PATHS, self._on_paths, about=own)
         await bus.subscribe(DELAY, self._on_delays, about=nodes)
         await bus.subscribe(PORT, self._on_message, about=nodes)
+        await bus.watch(DRAINS, self._on_drain)
+        await bus.subscribe(WORKER, self._on_message, about=nodes)
         durable = self._shard.role(self._settings.instance)
+        if not self._shard.is_whole:
+            for kind in (HANG.name, STRAGGLER.name):  # a job is no shard's own
+                await bus.subscribe_kept(EVENT, self._on_message, kind, "", durable=f"{durable}-{kind}", again=_AGAIN)
         if self._core.hears_traffic:
             await bus.subscribe(HOPS, self._on_message, about=self._is_coordinator if self._coordinates else None)
             await bus.subscribe(FLOW, self._on_message, about=self._is_coordinator if self._coordinates else None)
@@ -185,6 +192,9 @@ class Service:
 
     async def _on_job(self, key: str, job: Job | None) -> None:
         self._observe(Job(name=key, nics=()) if job is None else job)
+
+    async def _on_drain(self, key: str, drain: Drain | None) -> None:
+        self._observe(Drain(node=key, at_ns=0, over=True) if drain is None else drain)
 
     async def _take_value(self, value: NodePaths | NodeHomes, revision: int) -> None:
         """Takes a value of a bucket, of which the last one that was told had this lease's revision."""

@@ -32,6 +32,27 @@ class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether nothing moves it for a gain. If not, it is only where the traffic begins."""
 
 
+class SpareLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[remediator.spares]]``: what the paths of a spare to a job's ranks must keep before it joins them."""
+
+    job: str = "*"
+    """The jobs that it is about: a name, or a pattern such as ``pretrain-*``. Of several, the first counts."""
+    hops: int = 0
+    """The most routers on a path between the spare and a rank that stays; 0: whatever there are."""
+    p99_us: float = 0.0
+    """The most that the p99 of the one-way delays between their nodes may be, either way, in the last ten to twenty
+    seconds; 0: whatever it is."""
+
+    def __post_init__(self) -> None:
+        """Refuses an entry that limits nothing.
+
+        Raises:
+            ValueError: it does not; the message names the keys.
+        """
+        if self.hops < 0 or self.p99_us < 0 or not (self.hops or self.p99_us):
+            raise ValueError("field `hops` or `p99_us` must be above 0, and neither below")
+
+
 class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The remediator's own section. Times are in seconds."""
 
@@ -52,6 +73,14 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     improve: Policy = "advise"
     """What becomes of moves off contended links: ``off`` plans none, ``advise`` says what would be moved, ``act`` moves
     it. It can do no more than `reroute` and `restore` may: what gains nothing is taken back."""
+    replace: Policy = "advise"
+    """What becomes of a training job's rank that is lost, or whose node is drained or has a fault in its hardware, where
+    a spare waits: ``off`` only says that nothing is done, ``advise`` says which spare would take its place, ``act``
+    gives it the rank."""
+    replace_stragglers: Policy = "off"
+    """The same of a rank for which the others wait in each step, by its own fault. It can do no more than `replace`."""
+    spares: tuple[SpareLimit, ...] = ()
+    """Limits of the paths between a spare and the ranks that it joins."""
     policies: dict[str, Policy] = {}
     """Policies of the other verbs, by name. A verb that is not named is ``off``."""
 
@@ -81,6 +110,14 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     improvements_per_minute: int = 60
     """Service addresses that may be moved off contended links in a minute. They take nothing from `moves_per_minute`;
     what is taken back comes home by that."""
+    replacements_at_once: int = 16
+    """Ranks of a job that may be replaced at the same time: those of two nodes of eight GPUs. More at once is no failure
+    of nodes."""
+    replacements_per_hour: int = 64
+    """Ranks of all jobs that may be replaced in an hour: those of eight such nodes."""
+    replacements_without_progress: int = 3
+    """How often in a row a job's ranks may be replaced without a new step of the job. Then its program is at fault, and
+    nothing is replaced until it makes one."""
     nics_away: int = 64
     """NICs that may be away at once; the smaller of this limit and the share holds. One always may. More at once is
     no failure of NICs, and moving would not help."""

@@ -283,7 +283,7 @@ def test_what_is_to_stay_elsewhere_is_told_before_a_rail_is_used_again(world):
 def test_what_nobody_has_permitted_is_not_done(world):
     """A kind of command without a policy of its own has that of no other."""
     orders = {"node0": Reroute(away=("rail0",))}
-    request = DecisionRequest("replace-rank", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
+    request = DecisionRequest("repaint", "node0.rail0", Cause("event", "fault"), world.now_ns, world.now_ns)
     (decision,), again = world.core.decider.decide(request, orders)
     assert (decision.commands, [refusal.policy for refusal in decision.refusals], again) == ((), ["policy"], False)
 

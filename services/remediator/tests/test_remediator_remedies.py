@@ -227,7 +227,8 @@ def test_remedies_go_by_priority_and_then_by_name(make_tuned, another):
     """Losses are first."""
     for name, priority in (("later", 2), ("zeal", 1), ("gain", 1)):
         another(name, priority)
-    assert [*make_tuned().core.remedies] == ["losses", "contention", "gain", "tuning", "zeal", "later"]
+    names = ["losses", "contention", "gain", "tuning", "zeal", "later", "replacement"]
+    assert [*make_tuned().core.remedies] == names
 
 
 @pytest.mark.parametrize("priority", [0, -1, 1.5, True, "first", None])

@@ -16,11 +16,13 @@ from foliot_remediator import service
 from foliot_remediator.core.actions import remedy
 from foliot_remediator.core.actions.guards import Budget
 from foliot_remediator.core.remedies import losses
-from foliot_schemas import Event, FlowBatch, FlowRow, HopBatch, HopRow, Job, Outcome
+from foliot_remediator.core.remedies.replacement import workers
+from foliot_schemas import Drain, Event, FlowBatch, FlowRow, HopBatch, HopRow, Job, Outcome, WorkerBatch, WorkerState
 from foliot_schemas.fault import trace_id
 from foliot_schemas.subjects import (
     COMMAND,
     DELAY,
+    DRAINS,
     EVENT,
     FLOW,
     HOMES,
@@ -31,6 +33,7 @@ from foliot_schemas.subjects import (
     MOVE,
     OUTCOME,
     PATHS,
+    WORKER,
 )
 from patience import patience
 from patient_bus import connected
@@ -384,3 +387,69 @@ async def test_another_takes_over(inventory, start):
         for commands in (before, after)
         for node, command in commands.items()
     }
+
+
+@pytest.fixture
+async def job(inventory, monkeypatch):
+    """A job of two ranks, and a spare, whose nodes tell of them: by node, what changes of it is told."""
+    monkeypatch.setenv("FOLIOT_REMEDIATOR__REPLACE", "act")
+    monkeypatch.setattr(workers, "SILENT_NS", _LASTS_S * 1_000_000_000)
+    said = {"node0": {"rank": 0}, "node1": {"rank": 1}, "node2": {"rank": -1, "stage": "spare"}}
+    began_ns = time.time_ns()
+
+    async def tell():
+        while True:
+            now_ns = time.time_ns()
+            step = (now_ns - began_ns) // 100_000_000
+            for node, more in said.items():
+                usual = {"stage": "training", "alive": "running", "step": step, "heard_ns": now_ns, "meet": f"{node}:1"}
+                worker = WorkerState(process=7, generation=0, since_ns=began_ns, **(usual | more))
+                batch = WorkerBatch(job="train", node=node, at_ns=now_ns, bound_ns=1_000, size=2, workers=(worker,))
+                await inventory.bus.publish(WORKER, batch, "train", node)
+            await asyncio.sleep(0.1)
+
+    telling = asyncio.create_task(tell())
+    yield said
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+
+
+async def ordered(inventory, nodes):
+    """The order of ranks that these nodes are given, and a command of it."""
+    told = {}
+    async with asyncio.timeout(patience(_DEADLINE_S)):
+        while told.keys() != nodes:
+            command = await inventory.commands.get()
+            if command.verb == "replace-rank":
+                told[command.node] = command
+    (order,) = {command.order() for command in told.values()}
+    return order, command
+
+
+async def test_a_lost_rank_is_given_to_a_spare(inventory, job, start, spans):
+    """The decision belongs below the judgement in the trace of the loss."""
+    await start("one")
+    job["node0"] = {"rank": 0, "stage": "broken"}
+    job["node1"] = {"rank": 1, "alive": "gone"}
+    fault, now_ns = "train/rank1/dead-1", time.time_ns()
+    event = Event(id=fault, kind="hang", who="train/rank1", state="dead", at_ns=now_ns, since_ns=now_ns, fault=fault)
+    with tracing.span("judge hang", fault=fault):
+        inventory.bus.publish_kept(EVENT, event, event.kind, event.who)
+    order, command = await ordered(inventory, {"node0", "node2"})
+    assert [(change.rank, change.node, change.to_node) for change in order.changes] == [(1, "node1", "node2")]
+    assert (order.meet, command.fault) == ("node0:1", fault)
+    (judged,), (decided, *_) = spans("judge hang"), spans("decide replace-rank")
+    assert decided.context.trace_id == trace_id(fault)
+    assert decided.parent.span_id == judged.context.span_id
+
+
+async def test_the_ranks_of_a_drained_node_go_elsewhere(inventory, job, start, spans):
+    """As the bucket says, which a person writes; until that is taken back."""
+    drain = Drain(node="node1", at_ns=time.time_ns())
+    await inventory.bus.put(DRAINS, "node1", drain)
+    await start("one")
+    order, command = await ordered(inventory, {"node0", "node1", "node2"})
+    assert (order.cause, order.at_step > 0) == ("drain", True)
+    assert command.fault == f"drain/node1-{drain.at_ns}"
+    (decided, *_) = spans("decide replace-rank")
+    assert decided.context.trace_id == trace_id(command.fault)

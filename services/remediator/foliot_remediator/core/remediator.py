@@ -25,6 +25,7 @@ from foliot_remediator.core.state.routing_table import FIRST, Cause, RoutingTabl
 from foliot_remediator.core.state.whole_fleet import WholeFleet
 from foliot_schemas import (
     DelayBatch,
+    Drain,
     Event,
     FlowBatch,
     HopBatch,
@@ -36,8 +37,9 @@ from foliot_schemas import (
     NodePaths,
     Outcome,
     PortState,
+    WorkerBatch,
 )
-from foliot_schemas.event_kinds import CONTENTION
+from foliot_schemas.event_kinds import CONTENTION, HANG, STRAGGLER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 Action: TypeAlias = Decision | NodePaths | NodeHomes | MoveOrder | MoveAnswer
 """Paths and homes are values of their buckets, to be written. Orders and answers go to other shards."""
 
+_OF_JOBS = frozenset({HANG.name, STRAGGLER.name})
 _AWAY_NS = 60_000_000_000
 """A node that left the fleet so long ago has left for good. Agents that restart, and a bus that lost its store, are
 back in a few seconds."""
@@ -164,7 +167,7 @@ class Remediator:
                 self._take_homes(seen)
             case NodePaths() if seen.node in self.inventory.nodes and self.inventory.owns(seen.node):
                 self._take_paths(seen, now_ns)
-            case _ if not is_of_rails:
+            case _ if not (is_of_rails or self._concerns_jobs(seen)):
                 return []
         return self._each(lambda remedy: remedy.observe(seen, news, now_ns), now_ns)
 
@@ -223,6 +226,12 @@ class Remediator:
             case Node() | NodeHomes() | NodePaths() if self.whole is not None:
                 self.whole.take(seen, now_ns)
         return False
+
+    def _concerns_jobs(self, seen: Seen) -> bool:
+        """Whether it is about jobs, which may have nodes of every shard; or about a node that may join yet."""
+        if isinstance(seen, WorkerBatch):
+            return seen.node in self.inventory.nodes
+        return isinstance(seen, Drain) or (isinstance(seen, Event) and seen.kind in _OF_JOBS)
 
     def _is_for_us(self, seen: MoveOrder | MoveAnswer) -> bool:
         return isinstance(seen, MoveAnswer) or seen.shard == self.coordination.role

@@ -137,7 +137,7 @@ class CommandLedger:
             cause=cause.event, fault=cause.fault, lease_revision=lease, advice=advice, issued_ns=request.now_ns,
             evidence=request.evidence or {},
             # A node whose clock is ahead dates its events so; nobody's deadline is to be later for that.
-            deadline_ns=min(request.base_ns, request.now_ns) + _DEADLINE_NS,
+            deadline_ns=min(request.base_ns, request.now_ns) + max(_DEADLINE_NS, request.lasts_ns),
         )  # fmt: skip
 
     def overdue(self, now_ns: int) -> list[Sent]:

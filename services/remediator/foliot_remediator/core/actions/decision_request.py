@@ -28,3 +28,5 @@ class DecisionRequest(NamedTuple):
     """The most that the remedy may do, whatever the policy of the verb."""
     evidence: Evidence | None = None
     """Numbers that its commands say, beside their orders; None: none."""
+    lasts_ns: int = 0
+    """For how long nodes may carry it out, from `base_ns` on, if that is longer than usual."""

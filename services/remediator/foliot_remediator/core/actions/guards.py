@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Guard = Literal[
     "lease", "policy", "unknown", "confidence", "contradicted", "stale-observation", "stale-clock", "no-alternative",
     "moves-per-minute", "nics-away", "nodes-at-once", "agent", "unknown-links", "no-gain", "not-coordinated",
+    "not-confirmed", "not-replaceable", "no-spare", "no-progress", "at-once", "per-hour", "not-formed", "sharded",
 ]  # fmt: skip
 
 _WIDEST_BOUND_NS = 100_000_000

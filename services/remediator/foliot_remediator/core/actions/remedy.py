@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foliot_schemas import (
     DelayBatch,
+    Drain,
     Event,
     FlowBatch,
     HopBatch,
@@ -17,6 +18,7 @@ from foliot_schemas import (
     NodePaths,
     Outcome,
     PortState,
+    WorkerBatch,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 Seen: TypeAlias = (
     Event
     | DelayBatch
+    | Drain
     | FlowBatch
     | HopBatch
     | Job
@@ -41,6 +44,7 @@ Seen: TypeAlias = (
     | NodeHomes
     | NodePaths
     | PortState
+    | WorkerBatch
 )
 
 

@@ -1,0 +1,174 @@
+"""All that is said of one job's ranks: losses, wishes that ranks go elsewhere, and what is under way about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_remediator.core.remedies.replacement.course import GIVEN_UP_NS, Course, Reason
+from foliot_remediator.core.remedies.replacement.losses import Loss, judge, trouble, witnessed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foliot_remediator.core.actions.guards import Guard
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
+    from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes
+    from foliot_remediator.core.remedies.replacement.workers import Process, TrainingJob, Worker
+    from foliot_schemas.event import Evidence
+
+_GATHER_NS = 200_000_000
+"""How long the first loss waits for others. The events of a node's ranks come within half a second, but who is gone or
+silent needs none; so this is for the words of the nodes."""
+_MOST = 4_096
+"""Losses and slow ranks of a job that are remembered."""
+
+
+class Doubt(NamedTuple):
+    """What speaks against a loss."""
+
+    rank: int
+    reason: Reason
+    guard: Guard
+    evidence: Evidence
+
+
+class Straggler(NamedTuple):
+    """A rank for which the others wait in each step."""
+
+    reason: Reason
+    at_ns: int
+
+
+@dataclass(slots=True)
+class Case:
+    """What stands about a job. Times are those of this process."""
+
+    taken_ns: int
+    """When anything was last said of it."""
+    losses: dict[int, Loss] = field(default_factory=dict)
+    stragglers: dict[int, Straggler] = field(default_factory=dict)
+    course: Course | None = None
+    failed: set[Process] = field(default_factory=set)
+    """Spares that were given a rank and did not live to take it."""
+    answered: set[tuple[str, int]] = field(default_factory=set)
+    """Causes and ranks for which nothing more is done: it was advised, or given up."""
+    gathered_ns: int = 0
+    """Until when the first loss waits for others; 0: there is none."""
+    looked_ns: int = 0
+    retry_ns: int = 0
+    """Before this, what could not be done is not tried again."""
+
+    def blame(self, loss: Loss, now_ns: int) -> None:
+        """Takes an event about a rank, unless a later one was taken."""
+        known = self.losses.get(loss.rank)
+        if known is None or known.at_ns <= loss.at_ns:
+            self.taken_ns, self.losses[loss.rank] = now_ns, loss
+        while len(self.losses) > _MOST:
+            del self.losses[next(iter(self.losses))]
+
+    def slow(self, rank: int, straggler: Straggler, now_ns: int) -> None:
+        """Takes that the others wait for a rank."""
+        self.taken_ns, self.stragglers[rank] = now_ns, straggler
+        while len(self.stragglers) > _MOST:
+            del self.stragglers[next(iter(self.stragglers))]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands about the job."""
+        return not (self.losses or self.stragglers or self.course or self.answered)
+
+    def members(self, job: TrainingJob) -> dict[int, Worker]:
+        """Who has each rank, or is to have it."""
+        return job.ranks() if self.course is None else self.course.members(job)
+
+    def is_forming(self, job: TrainingJob, now_ns: int) -> bool:
+        """Whether a generation forms, whoever ordered it."""
+        if self.course is not None:
+            return True
+        is_new = job.generation > 0 and now_ns - job.generation_ns < GIVEN_UP_NS
+        return is_new and any(each.runs and not each.is_settled(job.generation) for each in job.ranks().values())
+
+    # -- at once ------------------------------------------------------------------------------------------------------
+
+    def urgent(
+        self, job: TrainingJob, troubled: TroubledNodes, hearing: Hearing
+    ) -> tuple[dict[int, Reason], list[Doubt]]:
+        """The ranks that need another process at once, and what speaks against other losses."""
+        lost, doubts = self._blamed(job, hearing)
+        members = self.members(job)
+        for rank, worker in members.items():
+            wish = troubled.wish(worker.node)
+            if wish is not None and wish.is_urgent and not worker.is_over:
+                lost.setdefault(rank, Reason(wish.cause, wish.word))
+        lost = {rank: reason for rank, reason in lost.items() if (reason.cause.event, rank) not in self.answered}
+        for rank, reason in self._failing(job, members, hearing):
+            lost.setdefault(rank, reason)
+        if lost:  # nobody has to wait for an event about a rank that cannot come with the others
+            first = lost[min(lost)].cause
+            for rank, worker in members.items():
+                if not worker.is_over and (worker.is_gone or hearing.is_away(worker)):
+                    lost.setdefault(rank, Reason(first, trouble(worker, hearing.read_ns)))
+        return lost, doubts
+
+    def is_gathered(self, lost: dict[int, Reason], job: TrainingJob, now_ns: int) -> bool:
+        """Whether more losses are not to be waited for."""
+        self.gathered_ns = self.gathered_ns or now_ns + _GATHER_NS
+        members = self.members(job)
+        nodes = {members[rank].node for rank in lost if rank in members}
+        is_whole = all(rank in lost for rank, worker in members.items() if worker.node in nodes)
+        return is_whole or now_ns >= self.gathered_ns
+
+    def _blamed(self, job: TrainingJob, hearing: Hearing) -> tuple[dict[int, Reason], list[Doubt]]:
+        """Losses that are believed, and doubts about others; those that are over are forgotten."""
+        lost: dict[int, Reason] = {}
+        doubts: list[Doubt] = []
+        under_way = {} if self.course is None else self.course.pending(job)
+        for rank, loss in [*self.losses.items()]:
+            if rank in under_way or (loss.cause.event, rank) in self.answered:
+                continue
+            verdict = judge(loss, job, hearing)
+            reason = Reason(loss.cause, loss.word)
+            if verdict.is_over:
+                del self.losses[rank]
+            elif verdict.believed:
+                lost[rank] = reason
+            elif verdict.against is not None:
+                doubts.append(Doubt(rank, reason, verdict.against, verdict.evidence or {}))
+        return lost, doubts
+
+    def _failing(self, job: TrainingJob, members: dict[int, Worker], hearing: Hearing) -> Iterator[tuple[int, Reason]]:
+        """Ranks of the group that was ordered whose process cannot be of it: spares, or others while a group waits."""
+        course = self.course
+        if course is None:
+            return
+        cause, pending = course.request.cause, course.pending(job)
+        for rank in pending.keys() - members.keys():  # nobody tells of the spare any more
+            yield rank, Reason(cause, "silent")
+        has_left = hearing.now_ns >= course.due_ns  # before, spares alone wait, which says nothing of the others
+        for rank, worker in members.items():
+            word = "" if worker.is_over else trouble(worker, hearing.read_ns)
+            is_known = word != "silent" or hearing.is_away(worker)
+            is_missed = has_left and witnessed(worker, members.values(), course.order.generation)
+            if word and (rank in pending or (is_known and is_missed)):
+                yield rank, Reason(cause, word)
+
+    # -- at a step's end ----------------------------------------------------------------------------------------------
+
+    def planned(self, job: TrainingJob, troubled: TroubledNodes, hearing: Hearing) -> dict[int, Reason]:
+        """The ranks that are to go elsewhere at a step's end: those of one node, or a slow one. Only if all is well."""
+        ranks = job.ranks()
+        if not all(each.state.stage == "training" and each.lives(hearing.read_ns) for each in ranks.values()):
+            return {}
+        for node in troubled.nodes():
+            wish = troubled.wish(node)
+            on_it = [rank for rank, worker in ranks.items() if worker.node == node]
+            if wish is not None and (lost := [rank for rank in on_it if (wish.cause.event, rank) not in self.answered]):
+                return dict.fromkeys(lost, Reason(wish.cause, wish.word))
+        for rank, straggler in [*self.stragglers.items()]:
+            worker = ranks.get(rank)
+            if worker is None or (worker.state.generation > 0 and worker.state.formed_ns >= straggler.at_ns):
+                del self.stragglers[rank]
+            elif (straggler.reason.cause.event, rank) not in self.answered:
+                return {rank: straggler.reason}
+        return {}

@@ -1,0 +1,91 @@
+"""A replacement under way: what was ordered, who has taken it, and who is to be asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from foliot_remediator.core.remedies.replacement.workers import Process
+from foliot_schemas.worker import NO_RANK
+
+if TYPE_CHECKING:
+    from foliot_remediator.core.actions.decision_request import DecisionRequest
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
+    from foliot_remediator.core.remedies.replacement.workers import TrainingJob, Worker
+    from foliot_remediator.core.state.routing_table import Cause
+    from foliot_schemas import ReplaceRank
+    from foliot_schemas.orders import RankChange
+
+_AGAIN_NS = 2_000_000_000
+"""A node whose workers have not taken the generation for so long is asked again: a command may have been lost."""
+GIVEN_UP_NS = 20_000_000_000
+"""After so long a group is not formed any more: survivors wait for an order for 30 s."""
+
+
+class Reason(NamedTuple):
+    """Why a rank is to have another process."""
+
+    cause: Cause
+    word: str
+    """See `ReplaceRank.cause`."""
+
+
+@dataclass(slots=True)
+class Course:
+    """One order, until all ranks do steps in its generation."""
+
+    order: ReplaceRank
+    request: DecisionRequest
+    """The question that was decided."""
+    reasons: dict[int, Reason]
+    """By rank that changes hands."""
+    due_ns: int
+    """When the processes are to leave their group."""
+    asked_ns: dict[str, int] = field(default_factory=dict)
+    """When each node was asked last; 0: it was not yet."""
+
+    def pending(self, job: TrainingJob) -> dict[int, RankChange]:
+        """By rank, the changes whose taker has not said yet that it has the rank."""
+        ranks = job.ranks()
+        return {
+            change.rank: change
+            for change in self.order.changes
+            if (holder := ranks.get(change.rank)) is not None and holder.name == (change.node, change.process)
+        }
+
+    def members(self, job: TrainingJob) -> dict[int, Worker]:
+        """Who has each rank once the order is carried out, as far as their nodes have told of them."""
+        members = dict(job.ranks())
+        for rank, change in self.pending(job).items():
+            taker = job.get(Process(change.to_node, change.to_process))
+            if taker is None:
+                del members[rank]
+            else:
+                members[rank] = taker
+        return members
+
+    def is_done(self, job: TrainingJob) -> bool:
+        """Whether every rank does steps in the generation."""
+        return not self.pending(job) and all(
+            worker.is_settled(self.order.generation) for worker in job.ranks().values()
+        )
+
+    def late(self, job: TrainingJob, hearing: Hearing) -> list[str]:
+        """The nodes that are to be asked again: a process there has not taken the generation, or keeps a lost rank."""
+        losers = (job.get(Process(change.node, change.process)) for change in self.order.changes)
+        keeping = [worker for worker in losers if worker is not None and worker.state.rank != NO_RANK]
+        behind = {
+            worker.node
+            for worker in (*self.members(job).values(), *keeping)
+            if worker.state.generation < self.order.generation and worker.lives(hearing.read_ns)
+        }
+        return sorted(node for node in behind & self.asked_ns.keys() if self._is_late(node, hearing.now_ns))
+
+    def is_behind(self, job: TrainingJob, node: str) -> bool:
+        """Whether a process on a node that is to have a rank has not taken the generation."""
+        members = self.members(job).values()
+        return any(each.node == node and each.state.generation < self.order.generation for each in members)
+
+    def _is_late(self, node: str, now_ns: int) -> bool:
+        asked_ns = self.asked_ns[node]
+        return not asked_ns or now_ns - max(asked_ns, self.due_ns) >= _AGAIN_NS
