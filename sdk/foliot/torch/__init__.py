@@ -70,7 +70,7 @@ def record(job: str = "", *, socket: str = "") -> None:
 
 def groups(
     state: Mapping[str, Stateful], *, shard: Mapping[str, Stateful] | None = None,
-    join: Callable[[Store, int, int], None] = default_join, reload: Callable[[], int] | None = None, step: int = 0,
+    join: Callable[[Store, int, int], None] = default_join, reload: Callable[[int], int] | None = None, step: int = 0,
     seed: int | None = None, mirror_steps: int = 1, wait_s: float = 20.0, job: str = "", socket: str = "",
 ) -> Iterator[Group]:  # fmt: skip
     """The process groups in which this process works, one after the other: a new one each time a rank is replaced.
@@ -86,8 +86,9 @@ def groups(
             gets a copy, so that what a lost rank had is not lost. Their tensors must be plain ones.
         join: makes all process groups, the default one first, of a store, this process's rank and the number of ranks.
             Default: one group, by NCCL where there is a GPU, else by Gloo.
-        reload: takes the state and the shard from the last checkpoint and returns its step. It is called on all ranks
-            where a rank and the one with its copy are lost at once. Default: the job ends then, with an error.
+        reload: takes the state and the shard of the rank that it is given from the last checkpoint, and returns its
+            step. It is called on all ranks where one and the keeper of its copy are lost at once. Default: the job ends
+            then, with an error.
         step: how many steps were done before, as a checkpoint says.
         seed: if given, PyTorch's random numbers of each step follow from it, the rank and the step. Then a step that is
             done by another process, or again, draws the same.

@@ -104,7 +104,7 @@ class Program(NamedTuple):
     state: Mapping[str, Stateful]
     shard: Mapping[str, Stateful]
     join: Callable[[dist.Store, int, int], None]
-    reload: Callable[[], int] | None
+    reload: Callable[[int], int] | None
     step: int
     seed: int | None
     mirror_steps: int
@@ -345,7 +345,7 @@ class Worker:
             if self._program.reload is None:
                 raise
             mirror.forget()
-            now = CaughtUp(self._program.reload())
+            now = CaughtUp(self._program.reload(self.rank))
             self._link.say(reason=f"all are back at step {now.step}, by the last checkpoint: {error}"[:_MOST_REASON])
         mirror.keep(now.step, self.rank, self.size, device)
         return now

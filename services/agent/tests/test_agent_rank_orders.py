@@ -114,6 +114,16 @@ def test_an_order_that_does_not_fit_is_objected_to(workers, wanted, objection):
     assert found == objection
 
 
+def test_an_order_may_say_again_what_an_earlier_one_did(workers):
+    """A second rank was lost before the first one's group had formed: the next order has both."""
+    for process, rank in ((7, -1), (9, 2)):
+        workers.find("pretrain", process).told = (1, rank)
+    wanted = order(change(), change(3, 8, 10), generation=2)
+
+    assert not object_to(wanted, "node0", workers.living("pretrain"), lambda each: workers.find("pretrain", each))
+    assert parts(workers, wanted) == {7: None, 8: -1, 9: 2, 10: 3}
+
+
 def test_orders_are_kept_for_a_minute_for_those_who_were_there(workers):
     """A process that began later belongs to a job that was started anew. The newest of a job counts alone."""
     orders = RankOrders()

@@ -61,6 +61,8 @@ def packet(order: ReplaceRank, rank: int, size: int) -> bytes:
 def object_to(order: ReplaceRank, node: str, living: list[Worker], find: Callable[[int], Worker | None]) -> str:
     """The objection of a node to an order that it has not had before; empty: none.
 
+    An order may state a change again that an earlier one made, as another rank was lost before its group had formed.
+
     Parameters:
         living: the job's workers here whose process is there.
         find: the job's worker of this number, which may have ended; None: it is not known.
@@ -72,20 +74,20 @@ def object_to(order: ReplaceRank, node: str, living: list[Worker], find: Callabl
             return f"a rank of the order is not below {worker.report.size}, the size of {order.job}"
     for change in order.changes:
         loser = find(change.process) if change.node == node else None
-        if loser is not None and not loser.over_ns and loser.rank != change.rank:
+        if loser is not None and not loser.over_ns and loser.rank not in {change.rank, NO_RANK}:
             return f"process {change.process} of {order.job} has rank {loser.rank}, and not {change.rank}"
         taker = find(change.to_process) if change.to_node == node else None
-        if taker is not None and (objection := _object_to_taker(taker)):
+        if taker is not None and (objection := _object_to_taker(taker, change.rank)):
             return f"process {change.to_process} of {order.job} cannot take rank {change.rank}: it {objection}"
     return ""
 
 
-def _object_to_taker(taker: Worker) -> str:
+def _object_to_taker(taker: Worker, rank: int) -> str:
     if taker.over_ns:
         return "has ended"
     if taker.report.stage in {"over", "failed"}:
         return "does no more work"
-    return f"has rank {taker.rank}" if taker.rank != NO_RANK else ""
+    return f"has rank {taker.rank}" if taker.rank not in {rank, NO_RANK} else ""
 
 
 class RankOrders:

@@ -1,0 +1,251 @@
+"""`foliot.torch.groups` in real PyTorch jobs over Gloo, whose ranks are lost and replaced by the agent's own handler."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from foliot_agent.control.rank_handler import RankHandler
+from foliot_agent.control.restart_cache import RestartCache
+from foliot_agent.ranks.rank_socket import RankSocket
+from foliot_schemas import RankChange, ReplaceRank
+from patience import patience
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="make train installs PyTorch")
+
+SIZE, STEPS = 3, 60
+PROGRAM = textwrap.dedent(
+    """
+    import json, os, sys, time
+    from pathlib import Path
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    import foliot.torch
+
+    folder, kind = Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    class Mean:
+        # What each rank has for itself: the mean of its own losses, which its next losses follow.
+        def __init__(self):
+            self.mean = torch.ones(1)
+        def state_dict(self):
+            return {"mean": self.mean}
+        def load_state_dict(self, state):
+            self.mean = state["mean"].clone()
+
+    mean, step = Mean(), 0
+    alike = {"model": model, "optimizer": optimizer}
+
+    def checkpoint(rank, step):
+        parts = {"mean": mean.state_dict(), "step": step} | {name: part.state_dict() for name, part in alike.items()}
+        torch.save(parts, folder / f"checkpoint.{rank}")
+
+    def reload(rank):
+        saved = torch.load(folder / f"checkpoint.{rank}", weights_only=False)
+        for name, part in {**alike, "mean": mean}.items():
+            part.load_state_dict(saved[name])
+        return saved["step"]
+
+    more = {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload} if kind == "sharded" else {}
+    foliot.torch.record("real", socket=f"{folder}/ranks")
+    for group in foliot.torch.groups(alike, job="real", socket=f"{folder}/ranks", seed=5, wait_s=60, **more):
+        with group, (folder / f"losses.{os.getpid()}").open("a", buffering=1) as losses:
+            # PyTorch would lay the buckets out anew after the first step, and sum in another order from then on.
+            parallel = DistributedDataParallel(model, find_unused_parameters=True)
+            while group.step < int(sys.argv[3]):
+                batch = torch.randn(8, 16, generator=torch.Generator().manual_seed(1000 * group.step + group.rank))
+                loss = ((parallel(batch) - batch) ** 2).mean()
+                if kind == "sharded":
+                    mean.mean = 0.9 * mean.mean + 0.1 * loss.detach()
+                    loss = loss * (1 + mean.mean[0])
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.write(json.dumps([group.step, group.rank, loss.item().hex()]) + "\\n")
+                if kind == "sharded" and group.step == 19:
+                    checkpoint(group.rank, 20)
+                time.sleep(0.02)
+                group.end_step()
+    os._exit(0)
+    """
+)
+
+
+class Clock:
+    """The host's own, as the reference."""
+
+    def now_ns(self):
+        """Reference time."""
+        return time.time_ns()
+
+    def bound_ns(self):
+        """Its bound."""
+        return 100
+
+
+class Job:
+    """A job's processes on one node, the agent's parts that speak with them, and what is done to them."""
+
+    def __init__(self, folder, kind, spares=0):
+        folder.mkdir()
+        self.folder = folder
+        self.ranks = RankSocket(str(folder / "ranks"), "node0", Clock(), lambda _: None)
+        self.ranks.open()
+        self.telling = asyncio.create_task(self.ranks.tell())
+        self.handler = RankHandler("node0", self.ranks, Clock(), RestartCache("", "node0", "here"))
+        (folder / "rank.py").write_text(PROGRAM)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(SIZE), "GLOO_SOCKET_IFNAME": "lo"}
+        roles = [{"RANK": str(rank)} for rank in range(SIZE)] + [{"FOLIOT_SPARE": "1"}] * spares
+        command = [sys.executable, str(folder / "rank.py"), str(folder), kind, str(STEPS)]
+        self.processes = []
+        for place, role in enumerate(roles):
+            with (folder / f"{place}.log").open("wb") as log:
+                self.processes.append(subprocess.Popen(command, env={**os.environ, **meet, **role}, stderr=log))
+        self.generation = 0
+
+    def workers(self):
+        """The workers, by rank; the spares have none."""
+        living = self.ranks.workers("real")
+        return {each.report.rank: each for each in living if each.report.rank >= 0 and each.report.stage != "over"}
+
+    def spares(self):
+        """The spares."""
+        return [each for each in self.ranks.workers("real") if each.report.stage == "spare"]
+
+    def pid(self, worker):
+        """Its process."""
+        return next(each.process.pid for each in self.ranks._connections if each.worker is worker)
+
+    async def until(self, condition):
+        """Waits for it."""
+        async with asyncio.timeout(patience(180)):
+            while not condition():  # noqa: ASYNC110 - processes
+                await asyncio.sleep(0.01)
+
+    async def until_step(self, step):
+        """Waits until a rank has done so many steps in the present generation."""
+        await self.until(
+            lambda: (
+                len(now := self.workers()) == SIZE
+                and all(each.report.generation == self.generation for each in now.values())
+                and max(each.report.step for each in now.values()) >= step
+            )
+        )
+
+    def order(self, lost, *, at_step=0):
+        """The order that gives ranks to the first spares."""
+        self.generation += 1
+        stay = min(
+            (each for rank, each in self.workers().items() if rank not in lost), key=lambda each: each.report.rank
+        )
+        changes = [
+            RankChange(rank=rank, node="node0", process=process, to_node="node0", to_process=spare.process)
+            for (rank, process), spare in zip(lost.items(), self.spares(), strict=False)
+        ]
+        return ReplaceRank(
+            job="real", generation=self.generation, meet=stay.report.meet, at_step=at_step, cause="dead",
+            changes=tuple(changes),
+        )  # fmt: skip
+
+    async def lose(self, *ranks, by=signal.SIGKILL):
+        """Ends or stops ranks, waits until the others have noticed or stand still, and has them replaced."""
+        lost = {rank: self.workers()[rank].process for rank in ranks}
+        for rank in ranks:
+            os.kill(self.pid(self.workers()[rank]), by)
+        if by == signal.SIGKILL:
+            await self.until(lambda: not lost.keys() & self.workers().keys())
+            await self.until(lambda: any(each.report.stage == "broken" for each in self.workers().values()))
+        result = await self.handler.apply(self.order(lost))
+        assert result.status == "done", result.reason
+
+    def losses(self):
+        """By step, the losses of all ranks; a step that was done twice counts by its last."""
+        told = {}
+        for file in sorted(self.folder.glob("losses.*"), key=lambda each: each.stat().st_mtime):
+            for line in file.read_text().splitlines():
+                step, rank, loss = json.loads(line)
+                told.setdefault((step, rank), set()).add(loss)
+        return told
+
+    async def end(self):
+        """Ends everything."""
+        for process in self.processes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        self.telling.cancel()
+        self.ranks.close()
+
+
+@pytest.fixture
+async def start(tmp_path):
+    """Starts jobs, and ends them."""
+    jobs = []
+
+    def make(name, *words, **more):
+        jobs.append(Job(tmp_path / name, *words, **more))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        await job.end()
+
+
+async def finished(job):
+    """Waits until its ranks have done their work."""
+    await job.until(lambda: sum(step == STEPS - 1 for step, _ in job.losses()) == SIZE)
+
+
+async def test_losses_are_the_same_to_the_bit_whatever_became_of_the_ranks(start):
+    """One is killed, one leaves at a step's end, one is stopped; no step is missing and none is another."""
+    undisturbed = start("undisturbed", "alike")
+    await finished(undisturbed)
+    job = start("disturbed", "alike", spares=3)
+    await job.until(lambda: len(job.spares()) == 3)
+    await job.until_step(10)
+    await job.lose(0)
+    await job.until_step(20)
+    await job.handler.apply(job.order({2: job.workers()[2].process}, at_step=30))
+    await job.until_step(40)
+    assert min(each.report.step for each in job.workers().values()) >= 30
+    await job.lose(1, by=signal.SIGSTOP)
+    await finished(job)
+
+    assert job.losses() == undisturbed.losses()
+    assert job.ranks.rejected == 0, job.ranks.last_rejected
+    # Who loses its rank at a step's end ends well.
+    await job.until(lambda: job.processes[2].poll() == 0)
+    assert {each.report.lost_steps for each in job.workers().values()} <= {0}
+
+
+async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_checkpoint(start):
+    """A rank is lost, and later one with the keeper of its copy: the losses are those of a job that lost none."""
+    undisturbed = start("undisturbed", "sharded")
+    await finished(undisturbed)
+    job = start("disturbed", "sharded", spares=3)
+    await job.until(lambda: len(job.spares()) == 3)
+    await job.until_step(10)
+    await job.lose(1)
+    assert max(each.report.lost_steps for each in job.workers().values()) <= 4
+    await job.until_step(30)
+    await job.lose(1, 2)
+    await finished(job)
+    assert "step 20, by the last checkpoint" in job.workers()[0].report.reason
+
+    assert job.losses() == undisturbed.losses()
