@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from foliot.analysis.hang import judge
 from foliot_detector.core.detectors.ending import ended
+from foliot_detector.core.detectors.job_hang.blame import blamed, nodes_of
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS
 from foliot_schemas import Event
 from foliot_schemas.event_kinds import HANG, is_relief
@@ -16,13 +16,11 @@ from foliot_schemas.event_kinds import HANG, is_relief
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from foliot_detector.core.detectors.job_hang.blame import Finding
     from foliot_detector.core.detectors.job_hang.settings import JobHangSettings
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_detector.core.state.training_jobs import Rank, TrainingJob
-    from foliot_schemas.event import Evidence
-
-    _Told = dict[str, float | int | str | bool]
+    from foliot_detector.core.state.training_jobs import TrainingJob
 
 _S = 1_000_000_000
 _LOOK_NS = _S // 4
@@ -39,24 +37,8 @@ _LEARNT_TIMES = 1.5
 _LEARNT_FOR_NS = 7_200 * _S
 _LONGEST_LEARNT_NS = 600 * _S
 """A rank that was absent for longer is no usual one."""
-_STANDING_NS = _S
-"""A rank is blamed that did nothing while the others waited, but for so long."""
 _CONFIRMED_NS = 3 * _LOOK_NS
 """For so long a finding must hold."""
-_MOST_NAMES = 64
-"""Ranks that are named for one hang, and nodes in an event."""
-_DOUBT = 0.5
-"""Confidence where others may know better."""
-
-
-class _Finding(NamedTuple):
-    """Who is to be named, and why."""
-
-    who: str
-    state: str
-    node: str
-    confidence: float
-    evidence: Evidence
 
 
 class _Open(NamedTuple):
@@ -135,7 +117,7 @@ class JobHangDetector:
 
     def _judge(self, job: TrainingJob, longest_ns: int, patience_ns: int, now_ns: int) -> Iterator[Event]:
         """Names whom the job waits for, if that was found for long enough."""
-        found = {(finding.who, finding.state): finding for finding in _found(job, now_ns, longest_ns)}
+        found = {(finding.who, finding.state): finding for finding in blamed(job, now_ns, longest_ns)}
         # Nodes speak one after the other, so that a job that goes on looks torn for a moment.
         before = self._found.get(job.name, {})
         since = self._found[job.name] = {key: before.get(key, now_ns) for key in found}
@@ -187,11 +169,11 @@ class JobHangDetector:
         for rank_ in job.ranks.values():
             rank_.gaps_ns = deque((gap for gap in rank_.gaps_ns if gap < self._hold_ns), rank_.gaps_ns.maxlen)
 
-    def _begun(self, job: TrainingJob, finding: _Finding, longest_ns: int, now_ns: int) -> Event:
+    def _begun(self, job: TrainingJob, finding: Finding, longest_ns: int, now_ns: int) -> Event:
         at_ns = job.at_ns(finding.node, now_ns)
         since_ns = at_ns - longest_ns
         fault = f"{finding.who}/{finding.state}-{since_ns}"
-        nodes = (finding.node,) if finding.who != job.name else _nodes(job)
+        nodes = (finding.node,) if finding.who != job.name else nodes_of(job)
         return Event(
             id=fault, kind=HANG.name, who=finding.who, state=finding.state, at_ns=at_ns, since_ns=since_ns, fault=fault,
             confidence=finding.confidence, evidence=finding.evidence, related={"jobs": (job.name,), "nodes": nodes},
@@ -206,67 +188,6 @@ class JobHangDetector:
         return msgspec.structs.replace(relief, related=event.related)
 
 
-def _found(job: TrainingJob, now_ns: int, longest_ns: int) -> Iterator[_Finding]:
-    """Whom to name for a hang: those that the wait blames; else those whose process does not run; else the job."""
-    present = {
-        number: rank for number, rank in job.ranks.items() if rank.is_fresh(now_ns) or rank.state.process == "gone"
-    }
-    verdict = judge({number: job.record(number) for number in present}, job.size)
-    told: _Told = {
-        "waited_s": round(longest_ns / _S, 1), "waiting": sum(bool(rank.open) for rank in present.values()),
-        "heard": len(present), "size": job.size,
-    }  # fmt: skip
-    named = False
-    for blame in verdict.blamed[:_MOST_NAMES]:
-        rank = job.ranks.get(blame.rank)
-        why, confidence = _why(rank, blame.why, is_certain=verdict.is_certain)
-        runs = rank is not None and why == blame.why
-        if runs and blame.why != "dead" and rank is not None and now_ns - rank.moved_ns < longest_ns - _STANDING_NS:
-            continue
-        evidence: _Told = {
-            **told, "group": blame.group, "collective": blame.collective, "number": blame.number,
-            "certain": verdict.is_certain,
-        }  # fmt: skip
-        named = True
-        node = _nodes(job)[0] if rank is None else rank.node
-        yield _Finding(_name(job, blame.rank), why, node, confidence, evidence)
-    if named:
-        return
-    # All have begun the same, as far as is known. Who does not run, or says nothing, may not have seen to its part.
-    idle = [number for number, rank in sorted(present.items()) if _why(rank, "", is_certain=True)[0]]
-    awaited = [number for number in verdict.awaited if (rank := job.ranks.get(number)) is not None and not rank.is_over]
-    if not idle and len({job.ranks[number].node for number in awaited}) == 1 and len(awaited) == len(verdict.awaited):
-        idle = awaited  # a node that is gone with all of its ranks
-    for number in idle[:_MOST_NAMES]:
-        rank = job.ranks[number]
-        why, confidence = _why(rank, "dead", is_certain=False)
-        yield _Finding(_name(job, number), why, rank.node, confidence, told | _place(job, rank))
-    if not idle and len(present) == job.size:
-        rank = max(present.values(), key=lambda each: each.waited_ns(now_ns))
-        yield _Finding(job.name, "stuck", rank.node, 1.0, told | _place(job, rank))
-
-
-def _why(rank: Rank | None, why: str, *, is_certain: bool) -> tuple[str, float]:
-    """What is to be said of a rank that is to blame, and how sure that is: its process goes before its collectives."""
-    if rank is not None and rank.is_over:
-        return "dead", 1.0
-    if rank is not None and rank.state.process == "stopped":
-        return "stopped", 1.0
-    if rank is not None and not rank.is_heard:
-        return "silent", _DOUBT
-    return why, 1.0 if is_certain else _DOUBT
-
-
-def _place(job: TrainingJob, rank: Rank) -> _Told:
-    """Where a rank stands; where another stands, if it does not wait itself."""
-    at = rank.open or next((other.open for other in job.ranks.values() if other.open), ())
-    return {"group": at[0].group, "collective": at[0].name, "number": at[0].number} if at else {}
-
-
-def _name(job: TrainingJob, rank: int) -> str:
-    return f"{job.name}/rank{rank}"
-
-
 def _rank_of(who: str) -> int | None:
     number = who.rpartition("/rank")[2]
     return int(number) if "/rank" in who and number.isdecimal() else None
@@ -274,7 +195,3 @@ def _rank_of(who: str) -> int | None:
 
 def _job_of(event: Event) -> str:
     return event.who.partition("/")[0]
-
-
-def _nodes(job: TrainingJob) -> tuple[str, ...]:
-    return tuple(sorted({rank.node for rank in job.ranks.values()})[:_MOST_NAMES])
