@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
 from foliot_detector.core.detectors.rank_straggler.pace import Pace
 from foliot_detector.core.detectors.rank_straggler.signs import Counted, by_data, is_halted, signs_of
-from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives
+from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives, generation_of
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
 from foliot_schemas.event_kinds import STRAGGLER, is_relief
@@ -36,6 +36,9 @@ _LEAST_MEMBERS, _MOST_MEMBERS = 2, 1_024
 """Of groups that are looked at. Peers of a role are in small ones, and all of a large job are no peers."""
 _MOST_GROUPS = 4_096
 """Groups of a job that are looked at."""
+_FIRST_WINDOWS = 3
+"""Of a generation that took the place of another, so many windows of each group are left out: a process that is new to
+the job needs longer for its first steps."""
 _NETWORK = "network"
 _NOBODY = -1
 """In place of a rank: all of a group."""
@@ -70,7 +73,9 @@ class _Watched:
     """One job."""
 
     starts: int
-    """How often its ranks had been started."""
+    """How often its ranks had been started, or came into another generation."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """By group, windows in which ranks found their pace."""
     groups: dict[str, OwnTimes] = field(default_factory=dict)
     ranks: dict[tuple[str, int], _Watch] = field(default_factory=lambda: defaultdict(_Watch))
     """By group and rank."""
@@ -116,6 +121,7 @@ class RankStragglerDetector:
         watched = self._jobs.get(job.name)
         if watched is None or watched.starts != job.starts:
             watched = self._jobs[job.name] = _Watched(job.starts)
+            self._look_anew(job)
         events: list[Event] = []
         for each in seen.ended:
             members = job.group(each.group).members
@@ -142,17 +148,30 @@ class RankStragglerDetector:
         for who, named in list(self._named.items()):
             job = jobs.get(_job_of(who))
             named.judged_ns = named.judged_ns or now_ns
-            if job is not None and all(rank.is_over for rank in job.ranks.values()):
+            if job is not None and job.is_over():
                 events.append(self._ended(who, "over", now_ns, {}))
             elif now_ns - named.judged_ns >= FORGOTTEN_NS:
                 events.append(self._ended(who, "unknown", now_ns, {}))
         return events
+
+    def _look_anew(self, job: TrainingJob) -> None:
+        """Lets any group show that ranks are in step again that were said to be slow in one of an earlier generation."""
+        for who, named in self._named.items():
+            if (
+                _job_of(who) == job.name
+                and named.event.state != _NETWORK
+                and generation_of(named.group) < job.generation
+            ):
+                named.group = ""
 
     def _judge(
         self, job: TrainingJob, watched: _Watched, group: str, found: list[Excess], now_ns: int
     ) -> Iterator[Event]:
         """Looks at what the ranks of a group cost in a window."""
         signs = signs_of(job, watched.groups[group].members, watched.counted[group], found[0].window_ns)
+        if job.generation and watched.left_out[group] < _FIRST_WINDOWS:
+            watched.left_out[group] += 1
+            return
         is_disturbed = any(each.stopped for each in signs.values())
         slowdown = watched.paces[group].slowdown(found[0], self._share, is_disturbed=is_disturbed)
         window = _Window(job, group, signs, slowdown, now_ns)
