@@ -81,11 +81,11 @@ class Rank:
         self.gaps_ns: deque[int] = deque(maxlen=_MOST_MOVES)
         """Times between such moves, pauses left out."""
         self.moves = 0
-        """So many of them were seen since it came into its generation."""
+        """So many moves were seen since it came into its generation."""
         self.is_paused = False
         """Whether its group failed or forms, as its worker says: then it waits for nobody."""
-        self._has_rested = False
-        """Whether it was so since it last moved."""
+        self._was_paused = False
+        """Whether it was so when it last moved."""
         self.progress: dict[str, Progress] = {}
         self.open: tuple[Operation, ...] = ()
         """What it has begun and not ended, in the order in which it began it."""
@@ -104,6 +104,10 @@ class Rank:
         """Whether its node has spoken of it lately."""
         return now_ns - self.told_ns <= _FRESH_NS
 
+    def has_gone_on(self, since_ns: int) -> bool:
+        """Whether it was seen to move since then, and before that: one that comes new or into a generation is not."""
+        return self.moved_ns > since_ns and self.moves > 1
+
     def is_process(self, node: str, since_ns: int) -> bool:
         """Whether it is the process of a node that began to speak at a time of the node's."""
         return self.node == node and abs(self.state.since_ns - since_ns) < _SAME_NS
@@ -113,8 +117,7 @@ class Rank:
 
         The receipt of what comes later may be begun long before.
         """
-        is_idle = not self.open or self.is_paused
-        if is_idle or not self.is_heard or self.state.process != "running" or not self.is_fresh(now_ns):
+        if not self.open or not self.is_heard or self.state.process != "running" or not self.is_fresh(now_ns):
             return 0
         since_ns = self.moved_ns if self.open[0].is_transfer else self.head_ns
         return now_ns - since_ns
@@ -125,19 +128,13 @@ class Rank:
         self.ended.extend(each for each in operations if each.is_done)
         last_order = max(self._last_order, operations[-1].order if operations else 0)
         if last_order > self._last_order or _is_further(progress, self.progress):
-            if self.progress:
-                self.moves += 1
-                if not self._has_rested:
-                    self.gaps_ns.append(now_ns - self.moved_ns)
-            self.moved_ns, self._has_rested = now_ns, self.is_paused
+            if self.moves and not self._was_paused:
+                self.gaps_ns.append(now_ns - self.moved_ns)
+            self.moves += 1
+            self.moved_ns, self._was_paused = now_ns, self.is_paused
         if self.is_paused or not waiting or not self.open or waiting[0].order != self.open[0].order:
             self.head_ns = now_ns
         self.progress, self.open, self._last_order = progress, waiting, last_order
-
-    def rest(self, *, is_paused: bool) -> None:
-        """Takes whether its group failed or forms."""
-        self.is_paused = is_paused
-        self._has_rested |= is_paused
 
     def renew(self) -> None:
         """Forgets what it did in its last generation: it has groups with other names now, and left what did not end."""
@@ -264,7 +261,7 @@ class TrainingJobs:
                 rank.renew()
                 job.starts += 1
             job.rise(state.generation, now_ns)
-            rank.rest(is_paused=state.rank in paused)
+            rank.is_paused = state.rank in paused
             rank.state, rank.told_ns, rank.at_ns = state, now_ns, batch.at_ns
             rank.looks += 1
             rank.stopped_looks += state.process == "stopped"

@@ -50,7 +50,7 @@ class Course(NamedTuple):
         if self.workers is not None and self.workers.ranks():
             return any(worker.advanced_ns > since_ns for worker in self.workers.ranks().values())
         known = () if self.ranks is None else self.ranks.ranks.values()
-        return any(rank.moved_ns > since_ns and rank.moves for rank in known)
+        return any(rank.has_gone_on(since_ns) for rank in known)
 
     def relief(self, each: Open, now_ns: int) -> str:
         """The state in which an event ends, if a rank goes on; empty: it does not end yet."""
@@ -61,7 +61,7 @@ class Course(NamedTuple):
             if (worker.node, worker.state.process) != (each.node, each.process):
                 return "replaced" if worker.advanced_ns > each.here_ns else ""
         elif rank is not None and not _is_its(rank, each):
-            return "replaced" if rank.moved_ns > each.here_ns and rank.moves else ""
+            return "replaced" if rank.has_gone_on(each.here_ns) else ""
         return "" if self._is_missed(rank, worker, now_ns) else "moving"
 
     def _is_missed(self, rank: Rank | None, worker: Worker | None, now_ns: int) -> bool:
