@@ -49,6 +49,7 @@ from foliot_schemas import (
     Event,
     FitBatch,
     FlowBatch,
+    GpuError,
     HopBatch,
     Job,
     MoveAnswer,
@@ -60,6 +61,7 @@ from foliot_schemas import (
     PortState,
     StampBatch,
     WireError,
+    WorkerBatch,
     decode,
     encode,
 )
@@ -120,8 +122,10 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
     if isinstance(
-        message, DelayBatch | PortState | FlowBatch | HopBatch | CollectiveBatch | ClockState | Node | NodePaths | Job
-    ):
+        message,
+        DelayBatch | PortState | FlowBatch | HopBatch | CollectiveBatch | WorkerBatch | GpuError | ClockState | Node
+        | NodePaths | Job,
+    ):  # fmt: skip
         detector = Pipeline(DetectorSettings())
         for record in hostile.INVENTORY:
             detector.observe(record)

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS
+from foliot_schemas.bounds import FAR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,7 +159,7 @@ class WorkerJob:
     def at_ns(self, node: str, now_ns: int) -> int | None:
         """A time of the timeline by a node's reference time, as it was told with its workers; None: it was not."""
         told = max(self.of.get(node, {}).values(), key=lambda each: each.told_ns, default=None)
-        return None if told is None else told.at_ns + now_ns - told.told_ns
+        return None if told is None else min(told.at_ns + now_ns - told.told_ns, FAR_NS - 1)
 
     def take(self, batch: WorkerBatch, room: int, now_ns: int) -> int:
         """Takes what a node tells; returns by how many it tells of more than before.

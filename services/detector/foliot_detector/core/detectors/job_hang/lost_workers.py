@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_detector.core.detectors.job_hang.finding import CONFIRMED_NS, DOUBT, MOST_NAMES, Finding, S, name
 from foliot_detector.core.state.workers import FRESH_NS
+from foliot_schemas.bounds import FAR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +110,7 @@ def _ails(worker: Worker, now_ns: int, hold_ns: int) -> str:
 def _finding(
     look: _Look, worker: Worker, state: str, confidence: float, since_ns: int, *, confirmed_ns: int
 ) -> Finding:  # fmt: skip
-    at_ns = max(_at_ns(look, worker), since_ns)
+    at_ns, since_ns = max(_at_ns(look, worker), since_ns), max(since_ns, 1 - FAR_NS)
     evidence: Told = {
         "waited_s": round((at_ns - since_ns) / S, 1), "broken": look.broken, "heard": len(look.live),
         "size": look.job.size, "generation": worker.state.generation, "process": worker.state.process,
@@ -121,4 +122,5 @@ def _finding(
 
 
 def _at_ns(look: _Look, worker: Worker) -> int:
-    return worker.at_ns + look.now_ns - worker.told_ns
+    """The present by the clock of a worker's node."""
+    return min(worker.at_ns + look.now_ns - worker.told_ns, FAR_NS - 1)
