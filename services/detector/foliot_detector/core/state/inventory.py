@@ -214,8 +214,8 @@ class Inventory:
             ValueError: the batch contradicts itself.
         """
         batch.check()
-        workers = self.workers.get(batch.job)
-        paused = frozenset() if workers is None else workers.paused(now_ns)
+        workers, ranks = self.workers.get(batch.job), [state.rank for state in batch.ranks]
+        paused = frozenset() if workers is None else workers.paused(ranks, now_ns)
         seen = self.training.take(batch, now_ns, paused) if self._is_of_job(batch) else None
         self.counts["collectives_refused"] += seen is None
         return seen

@@ -10,7 +10,7 @@ from foliot_detector.core.state.training_jobs import FORGOTTEN_NS
 from foliot_schemas.bounds import FAR_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from foliot_schemas import WorkerBatch, WorkerState
 
@@ -117,32 +117,32 @@ class WorkerJob:
         """The highest that a worker with a rank was ever of."""
         self.risen_ns = 0
         """When that was seen first."""
-        self._ranks: dict[int, Worker] | None = None
+        self.troubled_ns = 0
+        """When a worker was last found to be lost, or to have missed somebody."""
+        self._claimants: dict[int, list[Worker]] = {}
+        """By rank, the workers that claim it, or did."""
+        self._oldest: Worker | None = None
+        """Of those that have a rank and live, the one that was told of first, as it was a moment ago."""
 
     def all(self) -> Iterator[Worker]:
         """All workers and spares."""
         for workers in self.of.values():
             yield from workers.values()
 
-    def ranks(self) -> dict[int, Worker]:
-        """By rank, the worker whose it is: of the highest generation. Those of an earlier run of the job have none."""
-        if self._ranks is not None:
-            return self._ranks
-        placed = [worker for worker in self.all() if worker.has_rank]
-        oldest = min((worker for worker in placed if worker.is_live), key=lambda each: each.first_ns, default=None)
-        found: dict[int, Worker] = {}
-        for worker in placed:
-            if not worker.is_live and oldest is not None and not oldest.knew(worker):
-                continue
-            known = found.get(worker.state.rank)
-            if known is None or _claim(worker) > _claim(known):
-                found[worker.state.rank] = worker
-        self._ranks = found
-        return found
+    def holder(self, rank: int) -> Worker | None:
+        """The worker whose a rank is: of the highest generation. None: nobody's, or of an earlier run of the job."""
+        claimants = (each for each in self._claimants.get(rank, ()) if each.has_rank and not self._is_former(each))
+        return max(claimants, key=_strength, default=None)
 
-    def paused(self, now_ns: int) -> frozenset[int]:
-        """The ranks whose workers do no steps, as a group failed or forms."""
-        return frozenset(number for number, worker in self.ranks().items() if worker.is_paused(now_ns))
+    def ranks(self) -> dict[int, Worker]:
+        """By rank, the worker whose it is, as of `holder`."""
+        found = ((rank, self.holder(rank)) for rank in self._claimants)
+        return {rank: worker for rank, worker in found if worker is not None}
+
+    def paused(self, ranks: Iterable[int], now_ns: int) -> frozenset[int]:
+        """Those of some ranks whose workers do no steps, as a group failed or forms."""
+        held = ((rank, self.holder(rank)) for rank in ranks)
+        return frozenset(rank for rank, worker in held if worker is not None and worker.is_paused(now_ns))
 
     def is_forming(self, now_ns: int) -> bool:
         """Whether a group forms now."""
@@ -153,8 +153,8 @@ class WorkerJob:
 
     def is_over(self) -> bool:
         """Whether all of its ranks are known, and none does any more steps."""
-        ranks = self.ranks()
-        return len(ranks) == self.size and not any(worker.is_live for worker in ranks.values())
+        held = self.ranks()
+        return len(held) == self.size and not any(worker.is_live for worker in held.values())
 
     def at_ns(self, node: str, now_ns: int) -> int | None:
         """A time of the timeline by a node's reference time, as it was told with its workers; None: it was not."""
@@ -175,13 +175,15 @@ class WorkerJob:
                 if len(own) - before >= room:
                     continue
                 worker = own[state.process] = Worker(batch.node, state, now_ns)
+            self._claim(worker, state)
             worker.take(state, batch.at_ns, now_ns)
+            if now_ns in {worker.turned_ns, worker.over_ns} and (worker.is_lost or state.stage == "broken"):
+                self.troubled_ns = now_ns
             if worker.has_rank and state.generation > self.generation:
                 self.generation, self.risen_ns = state.generation, now_ns
         # An agent that was started anew hears of those that live. Of others it need not speak any more.
         told = {state.process for state in batch.workers}
         self._drop(batch.node, [number for number, each in own.items() if number not in told and not each.is_live])
-        self._ranks = None
         return len(self.of.get(batch.node, ())) - before
 
     def expire(self, now_ns: int) -> Counter[str]:
@@ -191,13 +193,32 @@ class WorkerJob:
             silent = [number for number, each in own.items() if now_ns - each.told_ns >= FORGOTTEN_NS]
             gone[node] = len(silent)
             self._drop(node, silent)
-        self._ranks = None
+        placed = (worker for worker in self.all() if worker.has_rank and worker.is_live)
+        self._oldest = min(placed, key=lambda each: each.first_ns, default=None)
         return gone
+
+    def _is_former(self, worker: Worker) -> bool:
+        """Whether a worker that is over is of an earlier run of the job: all that live came later."""
+        return not worker.is_live and self._oldest is not None and not self._oldest.knew(worker)
+
+    def _claim(self, worker: Worker, state: WorkerState) -> None:
+        """Notes which rank a worker claims as of now."""
+        if worker not in self._claimants.get(state.rank, ()):
+            self._unclaim(worker)
+            if state.rank >= 0 and state.stage != "spare":
+                self._claimants.setdefault(state.rank, []).append(worker)
+
+    def _unclaim(self, worker: Worker) -> None:
+        claimants = self._claimants.get(worker.state.rank, [])
+        if worker in claimants:
+            claimants.remove(worker)
+            if not claimants:
+                del self._claimants[worker.state.rank]
 
     def _drop(self, node: str, processes: list[int]) -> None:
         own = self.of[node]
         for number in processes:
-            del own[number]
+            self._unclaim(own.pop(number))
         if not own:
             del self.of[node]
 
@@ -248,6 +269,6 @@ class Workers:
         self._of_node = +self._of_node
 
 
-def _claim(worker: Worker) -> tuple[int, bool, int]:
+def _strength(worker: Worker) -> tuple[int, bool, int]:
     """Of two that claim one rank, the greater has it."""
     return worker.state.generation, worker.is_live, worker.first_ns

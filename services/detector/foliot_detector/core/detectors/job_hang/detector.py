@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LARGE, _LARGE_LOOK_NS = 1_024, 2 * S
 """A job of more ranks that hangs is looked at less often, as that takes a while."""
+_LARGE_WORKERS_NS, _LARGE_AT_ONCE_NS = S, S // 5
+"""Nor are its workers looked at more often than so, nor where one of them is in trouble."""
 _USUAL, _USUAL_TIMES = 3, 3
 """Of the longest times between moves of a rank, the third is usual: within a step, others are much shorter. And one or
 two may be of hangs."""
@@ -58,6 +60,8 @@ class JobHangDetector:
         """By rank: how long it held up its job and then went on by itself, and when."""
         self._missing_ns: dict[str, int] = {}
         """Since when no rank of a job speaks, by its name."""
+        self._asked_ns: dict[str, int] = {}
+        """By large job: when its workers were looked at."""
         self._looked_ns = 0
 
     def resume(self, event: Event) -> None:
@@ -69,7 +73,9 @@ class JobHangDetector:
         """Takes the word of workers that somebody is missed, or goes on; other verdicts come with time."""
         if not isinstance(seen, WorkerJob):
             return []
-        return [*self._look_at_workers(seen.name, now_ns)]
+        if seen.troubled_ns != now_ns or not self._is_due(seen, _LARGE_AT_ONCE_NS, now_ns):
+            return []
+        return [*self._relieved(seen.name, now_ns), *self._look_at_workers(seen, now_ns)]
 
     def tick(self, now_ns: int) -> list[Event]:
         """Looks at all jobs."""
@@ -83,7 +89,7 @@ class JobHangDetector:
             if now_ns - self._missing_ns.setdefault(name, now_ns) >= FORGOTTEN_NS:
                 events += self._end_all(name, now_ns)
         self._missing_ns = {name: since_ns for name, since_ns in self._missing_ns.items() if name in self._open}
-        for known in (self._found, self._lost, self._again_ns):
+        for known in (self._found, self._lost, self._again_ns, self._asked_ns):
             for name in known.keys() - names:
                 del known[name]
         self._learnt = {who: each for who, each in self._learnt.items() if now_ns - each[1] <= _LEARNT_FOR_NS}
@@ -94,36 +100,39 @@ class JobHangDetector:
 
     def _look(self, name: str, now_ns: int) -> Iterator[Event]:
         job, workers = self._course(name)
-        if (job is not None and job.is_over()) or (workers is not None and workers.is_over()):
+        if (job is not None and job.is_over()) or (workers is not None and name in self._open and workers.is_over()):
             yield from self._end_all(name, now_ns)
             return
-        yield from self._look_at_workers(name, now_ns)
-        if job is None:
-            return
-        if workers is not None and workers.is_forming(now_ns):
-            self._found.pop(name, None)
-            return
-        yield from self._look_at_waits(job, now_ns)
-
-    def _look_at_workers(self, name: str, now_ns: int) -> Iterator[Event]:
-        """Ends what is over, and names ranks that are gone."""
         yield from self._relieved(name, now_ns)
-        job, workers = self._course(name)
-        if workers is None:
-            return
+        if workers is not None and self._is_due(workers, _LARGE_WORKERS_NS, now_ns):
+            yield from self._look_at_workers(workers, now_ns)
+        if job is not None:
+            yield from self._look_at_waits(job, workers, now_ns)
+
+    def _is_due(self, job: WorkerJob, each_ns: int, now_ns: int) -> bool:
+        """Whether the workers of a job are to be looked at. All of a large one are not looked at as often."""
+        is_due = job.size <= _LARGE or now_ns - self._asked_ns.get(job.name, 0) >= each_ns
+        if is_due:
+            self._asked_ns[job.name] = now_ns
+        return is_due
+
+    def _look_at_workers(self, workers: WorkerJob, now_ns: int) -> Iterator[Event]:
+        """Names ranks that are gone."""
+        job, held = self._inventory.training.get(workers.name), workers.ranks()
 
         def waited_ns(number: int) -> int:
             rank = None if job is None else job.ranks.get(number)
             return 0 if rank is None else rank.waited_ns(now_ns)
 
-        found = {(finding.who, finding.state): finding for finding in lost(workers, waited_ns, now_ns, self._hold_ns)}
-        since = _since(self._lost, name, found, now_ns)
+        lost_now = lost(workers, held, waited_ns, now_ns, self._hold_ns)
+        found = {(finding.who, finding.state): finding for finding in lost_now}
+        since = _since(self._lost, workers.name, found, now_ns)
         for key, finding in found.items():
             if now_ns - since[key] >= finding.confirmed_ns:
-                yield from self._say(name, finding, now_ns)
+                yield from self._say(workers.name, finding, now_ns)
 
-    def _look_at_waits(self, job: TrainingJob, now_ns: int) -> Iterator[Event]:
-        """Names whom others wait for in collectives."""
+    def _look_at_waits(self, job: TrainingJob, workers: WorkerJob | None, now_ns: int) -> Iterator[Event]:
+        """Names whom others wait for in collectives. While a group forms, they wait for nobody."""
         longest_ns = max((rank.waited_ns(now_ns) for rank in job.ranks.values()), default=0)
         # What takes long to tell is asked last.
         if longest_ns < self._hold_ns - CONFIRMED_NS:
@@ -132,7 +141,7 @@ class JobHangDetector:
         if now_ns < self._again_ns.get(job.name, 0):
             return
         patience_ns = self._patience_ns(job)
-        if longest_ns < patience_ns - CONFIRMED_NS:
+        if longest_ns < patience_ns - CONFIRMED_NS or (workers is not None and workers.is_forming(now_ns)):
             self._found.pop(job.name, None)
             return
         if len(job.ranks) > _LARGE:
@@ -155,7 +164,7 @@ class JobHangDetector:
     def _say(self, name: str, finding: Finding, now_ns: int) -> Iterator[Event]:
         """Says what was found, unless it was said of the same process."""
         number, course = rank_of(finding.who), self._course(name)
-        worker = None if course.workers is None or number is None else course.workers.ranks().get(number)
+        worker = None if course.workers is None or number is None else course.workers.holder(number)
         process = finding.process or (0 if worker is None else worker.state.process)
         known = self._open.get(name, {})
         before = known.get(finding.who)

@@ -39,15 +39,17 @@ class _Look(NamedTuple):
     """For how long one of them has done no step; 0: not all of those that could do steps stand."""
 
 
-def lost(job: WorkerJob, waited: Callable[[int], int], now_ns: int, hold_ns: int) -> list[Finding]:
+def lost(
+    job: WorkerJob, held: dict[int, Worker], waited: Callable[[int], int], now_ns: int, hold_ns: int
+) -> list[Finding]:  # fmt: skip
     """The ranks that are gone, and those that ail while all others do no steps.
 
     Parameters:
+        held: its workers, by the ranks that they have.
         waited: for how long a rank has waited in a collective, in ns; 0 also where none is recorded.
         hold_ns: for how long the others must have stood where nobody says that a rank is gone.
     """
-    ranks = job.ranks()
-    live = [worker for worker in ranks.values() if worker.is_live and worker.is_fresh(now_ns)]
+    live = [worker for worker in held.values() if worker.is_live and worker.is_fresh(now_ns)]
     if not live:
         return []
     look = _Look(
@@ -57,7 +59,7 @@ def lost(job: WorkerJob, waited: Callable[[int], int], now_ns: int, hold_ns: int
         broken=sum(worker.state.stage == "broken" for worker in live),
         stood_ns=_stood_ns(live, waited, now_ns, hold_ns),
     )  # fmt: skip
-    judged = (_gone(look, worker) or _ailing(look, worker) for _, worker in sorted(ranks.items()))
+    judged = (_gone(look, worker) or _ailing(look, worker) for _, worker in sorted(held.items()))
     return [finding for finding in judged if finding is not None][:MOST_NAMES]
 
 

@@ -47,8 +47,8 @@ class Course(NamedTuple):
 
         Where there are workers, steps tell it: a collective that failed is done, too.
         """
-        if self.workers is not None and self.workers.ranks():
-            return any(worker.advanced_ns > since_ns for worker in self.workers.ranks().values())
+        if self.workers is not None and (held := self.workers.ranks()):
+            return any(worker.advanced_ns > since_ns for worker in held.values())
         known = () if self.ranks is None else self.ranks.ranks.values()
         return any(rank.has_gone_on(since_ns) for rank in known)
 
@@ -56,7 +56,7 @@ class Course(NamedTuple):
         """The state in which an event ends, if a rank goes on; empty: it does not end yet."""
         number = rank_of(each.event.who)
         rank = None if self.ranks is None or number is None else self.ranks.ranks.get(number)
-        worker = None if self.workers is None or number is None else self.workers.ranks().get(number)
+        worker = None if self.workers is None or number is None else self.workers.holder(number)
         if worker is not None and each.process:
             if (worker.node, worker.state.process) != (each.node, each.process):
                 return "replaced" if worker.advanced_ns > each.here_ns else ""
