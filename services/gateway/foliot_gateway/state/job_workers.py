@@ -40,13 +40,13 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     """The node on which it runs."""
     stage: Stage
-    """What it does."""
+    """What it does: `forming`, `copying`, `training`, `broken`, `over` or `failed`."""
     generation: int
     """The number of its process group, which rises as ranks are replaced."""
     step: int
     """The steps that it has done."""
     alive: ProcessState
-    """What the node knows of the process itself."""
+    """What the node knows of the process itself: `running`, `stopped`, `ended` or `gone`."""
     since_ns: int
     """When it came into its stage, reference time."""
     reason: str
