@@ -334,7 +334,7 @@ HARDWARE = EventKind(
     states=(
         EventState("failed", "a GPU of {who} has failed"),
         EventState("degraded", "a GPU of {who} is to be reset before long"),
-        EventState("restarted", "{who} has started anew", is_relief=True),
+        EventState("restarted", "{who} has started anew, or its GPUs had no such error for an hour", is_relief=True),
     ),
 )  # fmt: skip
 

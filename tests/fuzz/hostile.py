@@ -17,11 +17,13 @@ from foliot_schemas import (
     DelayBatch,
     DelayCount,
     DelayRow,
+    Drain,
     Event,
     FitBatch,
     FitRow,
     FlowBatch,
     FlowRow,
+    GpuError,
     HeardNode,
     HomeMove,
     HopBatch,
@@ -42,6 +44,8 @@ from foliot_schemas import (
     Rejected,
     StampBatch,
     StampRow,
+    WorkerBatch,
+    WorkerState,
     event_kinds,
 )
 from foliot_schemas.bounds import FAR_NS
@@ -49,6 +53,7 @@ from foliot_schemas.clock import Timescale, UtcDisagreement
 from foliot_schemas.fit import LONGEST_NS, sound
 from foliot_schemas.move import MoveStatus
 from foliot_schemas.observation import StampKind, Stream
+from foliot_schemas.worker import Stage
 
 NOW_NS = 1_790_000_000_000_000_000
 SECOND_NS = 1_000_000_000
@@ -199,6 +204,7 @@ def _collective_batch(draw: st.DrawFn) -> CollectiveBatch:
     for _ in range(draw(st.integers(0, 4)) if ranks else 0):
         begun = draw(counts)
         progress.append((draw(places), draw(st.integers(0, 1)), begun, draw(st.integers(0, begun))))
+    groups = draw(st.sampled_from([("0", "1"), ("0", "1@1"), ("0@2", "1@999999999999999999999")]))
     runs = st.sampled_from([(), ((0, 1, 4),), ((0, 2, 2),), ((3, 0, 1), (0, 1, 3)), ((1, 0, 0),)])
     return CollectiveBatch.of(
         rows, np.array(progress, ProgressRow), job=draw(st.sampled_from(["pretrain", "other"])),
@@ -207,15 +213,40 @@ def _collective_batch(draw: st.DrawFn) -> CollectiveBatch:
             RankState(
                 rank=rank, process=draw(st.sampled_from(["running", "stopped", "ended", "gone"])),
                 since_ns=draw(st.sampled_from([0, 1, FAR_NS - 1])), heard_ns=draw(times), data_ns=draw(counts),
+                generation=draw(st.sampled_from([0, 0, 0, 1, 2, (1 << 63) - 1])),
             )
             for rank in ranks
         ),
-        groups=("0", "1"), members=tuple(CollectiveGroup(name=name, members=draw(runs)) for name in ("0", "1")),
+        groups=groups, members=tuple(CollectiveGroup(name=name, members=draw(runs)) for name in groups),
         operations=("all_reduce", "send", "recv"), types=("float32",),
     )  # fmt: skip
 
 
+@st.composite
+def _worker_batch(draw: st.DrawFn) -> WorkerBatch:
+    """Of the same jobs: workers and spares that any node may have, in any stage of any generation."""
+    states = tuple(
+        WorkerState(
+            process=process, rank=draw(st.integers(-1, 3)), generation=draw(st.sampled_from([0, 0, 1, 2, (1 << 63) - 1])),
+            step=draw(counts), stage=draw(st.sampled_from(get_args(Stage))),
+            alive=draw(st.sampled_from(["running", "running", "stopped", "ended", "gone"])),
+            since_ns=draw(times), heard_ns=draw(times), first_step_ns=draw(st.one_of(st.just(0), times)),
+        )
+        for process in draw(st.lists(st.integers(0, 5), max_size=3, unique=True))
+    )  # fmt: skip
+    return WorkerBatch(
+        job=draw(st.sampled_from(["pretrain", "other"])), node=draw(st.sampled_from([*NODES, "node9"])),
+        at_ns=draw(times), bound_ns=draw(bounds), size=4, workers=states,
+    )  # fmt: skip
+
+
 flow_batches, hop_batches, collective_batches = _flow_batch(), _hop_batch(), _collective_batch()
+worker_batches = _worker_batch()
+gpu_errors = st.builds(
+    GpuError, node=nodes, at_ns=times, bound_ns=bounds, xid=st.sampled_from([0, 31, 48, 64, 79, 119, 65_535]),
+    device=words, message=words,
+)  # fmt: skip
+drains = st.builds(Drain, node=st.sampled_from(NODES), at_ns=times, over=st.booleans())
 # Often near enough to each other to be weighed, and on both sides.
 near = st.one_of(st.integers(0, 2 * SECOND_NS), st.integers(0, 2 * SECOND_NS), times)
 stamp_rows = _rows(

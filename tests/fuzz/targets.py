@@ -123,8 +123,10 @@ def _answers(message: msgspec.Struct) -> list[msgspec.Struct]:
     """What the cores say to a message in a small fleet."""
     said: list[msgspec.Struct] = []
     if isinstance(
-        message, DelayBatch | PortState | FlowBatch | HopBatch | CollectiveBatch | ClockState | Node | NodePaths | Job
-    ):
+        message,
+        DelayBatch | PortState | FlowBatch | HopBatch | CollectiveBatch | WorkerBatch | GpuError | ClockState | Node
+        | NodePaths | Job,
+    ):  # fmt: skip
         detector = Pipeline(DetectorSettings())
         for record in hostile.INVENTORY:
             detector.observe(record)

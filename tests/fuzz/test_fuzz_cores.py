@@ -69,9 +69,12 @@ def test_a_detector_survives_any_observations(seen, before):
 
 
 @SOME
-@given(steps(hostile.collective_batches, hostile.jobs), st.lists(hostile.events.map(on_the_wire), max_size=4))
+@given(
+    steps(hostile.collective_batches, hostile.worker_batches, hostile.jobs, hostile.gpu_errors, hostile.ports),
+    st.lists(hostile.events.map(on_the_wire), max_size=4),
+)
 def test_a_detector_survives_whatever_is_said_of_ranks(seen, before):
-    """By nodes that contradict each other and themselves; its events can be read by everybody."""
+    """And of workers and GPUs, by nodes that contradict each other and themselves; its events can be read by everybody."""
     detector = Pipeline(DetectorSettings(hang_s=0.1, straggler_windows=1))
     for record in hostile.INVENTORY:
         detector.observe(record)
@@ -179,7 +182,7 @@ def test_a_leader_survives_any_fits(before, windows):
 FEEDS = {
     "event": hostile.events, "command": hostile.commands, "outcome": hostile.outcomes, "port": hostile.ports,
     "delays": hostile.delay_batches, "flows": hostile.flow_batches, "hops": hostile.hop_batches,
-    "clock_state": hostile.clock_states, "rejected": hostile.rejections,
+    "clock_state": hostile.clock_states, "rejected": hostile.rejections, "workers": hostile.worker_batches,
 }  # fmt: skip
 
 
@@ -187,8 +190,9 @@ FEEDS = {
 @given(
     st.lists(st.one_of(*(st.tuples(st.just(name), feed) for name, feed in FEEDS.items())), max_size=25),
     st.lists(hostile.jobs.map(on_the_wire), max_size=3),
+    st.lists(hostile.drains.map(on_the_wire), max_size=3),
 )
-def test_a_gateway_shows_whatever_was_said(seen, jobs):
+def test_a_gateway_shows_whatever_was_said(seen, jobs, drains):
     """All that it shows is JSON and metrics, whatever it was told."""
     present = Store(GatewaySettings(), time.time_ns)
     feed = Feed(present, BusClock("gateway"))
@@ -198,6 +202,8 @@ def test_a_gateway_shows_whatever_was_said(seen, jobs):
             await feed._node(record.name, record)
         for job in jobs:
             await feed._job(job.name, job)
+        for drain in drains:
+            await feed._drain(drain.node, drain)
         for name, message in seen:
             with contextlib.suppress(WireError):  # said on `rejected`
                 await getattr(feed, f"_{name}")(on_the_wire(message), "")

@@ -12,6 +12,7 @@ import msgspec
 from foliot.cli import gateway
 from foliot.cli.gateway import GatewayError
 from foliot.text.messages import clock_time, duration
+from foliot_schemas.job import FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +62,16 @@ class _Rank(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
+class _Worker(msgspec.Struct, frozen=True, kw_only=True):
+    rank: int
+    node: str
+    stage: str
+    generation: int
+    step: int
+    alive: str
+    reason: str = ""
+
+
 class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway's answer about one job."""
 
@@ -69,6 +80,9 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     cause: _Cause | None
     ranks: tuple[_Rank, ...] = ()
     """Empty also by gateways of an earlier version, which do not know of ranks."""
+    workers: tuple[_Worker, ...] = ()
+    """Likewise, of workers."""
+    spares: int = 0
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,8 +91,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "why",
         help="show a job's slowest flow, and what it suffers from",
         description="Shows the slowest flow of a job, the trouble that it suffers from, since when, and its figures "
-        "now and before. Without a name it lists the jobs: registered ones, and groups of nodes that talk to each "
-        "other (found:…).",
+        "now and before; and the workers of a job whose ranks can be replaced. Without a name it lists the jobs: "
+        "registered ones, those that their workers tell of, and groups of nodes that talk to each other (found:…).",
         epilog="Examples: foliot why · foliot why pretrain-7 · foliot why found:node0 --json",
     )
     parser.add_argument("job", nargs="?", default="", metavar="JOB", help="name of the job (default: list all jobs)")
@@ -125,6 +139,7 @@ def of_job(found: JobWhy) -> Iterator[str]:
         doubt = f", confidence {rank.confidence:.2g}" if rank.confidence < 1 else ""
         yield f"  rank     {rank.sentence}{doubt}"
         yield f"           on {_some(rank.nodes)}, since {clock_time(rank.since_ns, '%Y-%m-%d %H:%M:%S')}: {rank.event}"
+    yield from _of_workers(found)
     flow, cause = found.slowest, found.cause
     if flow is None:
         yield "  slowest  no flow has anything to send"
@@ -149,8 +164,28 @@ def of_job(found: JobWhy) -> Iterator[str]:
     yield f"  event    {cause.event}"
 
 
+def _of_workers(found: JobWhy) -> Iterator[str]:
+    """The lines about the processes of a job whose ranks can be replaced: those of one stage together."""
+    alike: dict[tuple[str, str, int, str], list[_Worker]] = {}
+    for worker in found.workers:
+        alike.setdefault((worker.stage, worker.alive, worker.generation, worker.reason), []).append(worker)
+    for (stage, alive, generation, reason), workers in alike.items():
+        first, last = min(worker.step for worker in workers), max(worker.step for worker in workers)
+        said = [
+            stage, *([f"process {alive}"] if alive != "running" else []), f"generation {generation}",
+            f"step {first:,}" + (f" to {last:,}" if last > first else ""),
+        ]  # fmt: skip
+        yield f"  workers  {', '.join(said)}" + (f": {reason}" if reason else "")
+        yield f"           {_some(tuple(f'rank {worker.rank} on {worker.node}' for worker in workers))}"
+    if found.workers or found.spares:
+        yield f"  spares   {found.spares}"
+
+
 def _headline(job: _Job) -> str:
-    how = f"registered, priority {job.priority}" if job.registered else "found by who talks to whom"
+    how = (
+        f"registered, priority {job.priority}" if job.registered
+        else "found by who talks to whom" if job.job.startswith(FOUND) else "told of by its workers"
+    )  # fmt: skip
     counted = f"nodes: {len(job.nodes)}, flows: {job.flows}"
     return f"{job.job}  {how}, {counted}, {_mbps(job.carried_bps)}"
 

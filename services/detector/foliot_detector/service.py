@@ -19,13 +19,36 @@ from foliot.settings import load
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import Job, Node, NodePaths, event_kinds
-from foliot_schemas.subjects import CLOCK, COLLECTIVE, DELAY, EVENT, FLOW, HOPS, INVENTORY, JOBS, PATHS, PORT
+from foliot_schemas.subjects import (
+    CLOCK,
+    COLLECTIVE,
+    DELAY,
+    EVENT,
+    FLOW,
+    GPU,
+    HOPS,
+    INVENTORY,
+    JOBS,
+    PATHS,
+    PORT,
+    WORKER,
+)
 
 if TYPE_CHECKING:
     from foliot.bus.client import Bus
     from foliot.node.shard import Shard
     from foliot_detector.core.protocol import Observation
-    from foliot_schemas import ClockState, CollectiveBatch, DelayBatch, Event, FlowBatch, HopBatch, PortState
+    from foliot_schemas import (
+        ClockState,
+        CollectiveBatch,
+        DelayBatch,
+        Event,
+        FlowBatch,
+        GpuError,
+        HopBatch,
+        PortState,
+        WorkerBatch,
+    )
 
 log = structlog.get_logger()
 
@@ -61,7 +84,9 @@ class DetectorService:
         for channel in (PORT, DELAY, FLOW, HOPS):
             await self._bus.subscribe(channel, self._on_observation, about=nodes)
         # A job's ranks run anywhere, and one shard judges all of them.
-        await self._bus.subscribe(COLLECTIVE, self._on_collectives)
+        await self._bus.subscribe(COLLECTIVE, self._on_ranks)
+        await self._bus.subscribe(WORKER, self._on_ranks)
+        await self._bus.subscribe(GPU, self._on_gpu_error, about=nodes)
         keep_what_is_loaded()
         log.info("detector_started", **msgspec.structs.asdict(self._shard))
         counted: dict[str, int] = {}
@@ -99,15 +124,18 @@ class DetectorService:
 
     async def _on_observation(
         self,
-        observation: PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch,
+        observation: PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch | WorkerBatch,
         subject: str,  # noqa: ARG002 - as above
     ) -> None:
         self._clock.learn(observation.at_ns)
         self._observe(observation)
 
-    async def _on_collectives(self, batch: CollectiveBatch, subject: str) -> None:
+    async def _on_ranks(self, batch: CollectiveBatch | WorkerBatch, subject: str) -> None:
         if self._shard.owns(batch.job):
             await self._on_observation(batch, subject)
+
+    async def _on_gpu_error(self, error: GpuError, subject: str) -> None:  # noqa: ARG002 - as above
+        self._observe(error)  # it may be old, so that nobody learns the time from it
 
     def _observe(self, observation: Observation) -> None:
         started_ns = self._clock.now_ns()

@@ -11,7 +11,11 @@ from foliot_detector.core.registry import SETTINGS
 if TYPE_CHECKING:  # mypy follows no class that is made at run time
     _Composed = msgspec.Struct
 else:
-    _FIELDS = [(field.name, field.type, field.default) for kind in SETTINGS for field in msgspec.structs.fields(kind)]
+    _FIELDS = [
+        (field.name, field.type, msgspec.field(default=field.default, default_factory=field.default_factory))
+        for kind in SETTINGS
+        for field in msgspec.structs.fields(kind)
+    ]
     _Composed = msgspec.defstruct("_Composed", _FIELDS, frozen=True, kw_only=True)
 
 

@@ -300,7 +300,7 @@ def test_transfers_are_moves(job):
 
 def test_a_failure_of_this_detector_stops_no_other(job, monkeypatch):
     """It is counted and told, and tried again."""
-    monkeypatch.setattr("foliot_detector.core.detectors.job_hang.detector.judge", lambda *_: 1 / 0)
+    monkeypatch.setattr("foliot_detector.core.detectors.job_hang.blame.judge", lambda *_: 1 / 0)
     job.ranks[2].halted = True
     job.run(6)
 

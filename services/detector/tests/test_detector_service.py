@@ -22,6 +22,7 @@ from foliot_schemas import (
     Event,
     FlowBatch,
     FlowRow,
+    GpuError,
     HopBatch,
     HopRow,
     Job,
@@ -30,11 +31,13 @@ from foliot_schemas import (
     Placement,
     PortState,
     Witness,
+    WorkerBatch,
+    WorkerState,
     decode,
 )
 from foliot_schemas.fault import root_span_id, trace_id
 from foliot_schemas.names import Path, node_of
-from foliot_schemas.subjects import DELAY, EVENT, FLOW, HOPS, INVENTORY, JOBS, PATHS, PORT
+from foliot_schemas.subjects import DELAY, EVENT, FLOW, GPU, HOPS, INVENTORY, JOBS, PATHS, PORT, WORKER
 from patience import patience
 from patient_bus import connected
 
@@ -65,8 +68,10 @@ class World:
 
     async def say(self, message):
         """A probe, once."""
-        channel = {PortState: PORT, DelayBatch: DELAY, FlowBatch: FLOW, HopBatch: HOPS}[type(message)]
-        await self.bus.publish(channel, message, message.node)
+        channel = {
+            PortState: PORT, DelayBatch: DELAY, FlowBatch: FLOW, HopBatch: HOPS, WorkerBatch: WORKER, GpuError: GPU,
+        }[type(message)]  # fmt: skip
+        await self.bus.publish(channel, message, *(getattr(message, token) for token in channel.tokens))
 
     async def publish(self, message):
         """A probe, until all detectors have read it: one that stood still while it waited leaves it out."""
@@ -285,6 +290,26 @@ async def test_jobs_are_heard_and_their_ends(world):
     await world.until_read(job)
     await (await world.bus.store(JOBS)).delete("pretrain-7")
     await world.until_read(Job(name="pretrain-7", nics=()))
+
+
+async def test_lost_workers_and_failed_gpus_become_events(world):
+    """What agents tell of a job's processes, and of a driver's log."""
+
+    def batch(number, stage, alive):
+        state = WorkerState(
+            process=7, rank=number, generation=0, step=9, stage=stage, alive=alive, since_ns=1, heard_ns=1
+        )
+        at_ns = world.now_ns
+        return WorkerBatch(job="pretrain", node=f"node{number}", at_ns=at_ns, bound_ns=9, size=2, workers=(state,))
+
+    await world.publish(batch(0, "training", "running"))
+    await world.publish(batch(1, "training", "gone"))
+    await world.publish(batch(0, "broken", "running"))
+    dead, _ = await world.event()
+    assert (dead.kind, dead.who, dead.state) == ("hang", "pretrain/rank1", "dead")
+    await world.publish(GpuError(node="node1", at_ns=world.now_ns, bound_ns=9, xid=79))
+    failed, _ = await world.event()
+    assert (failed.kind, failed.who, failed.state) == ("hardware", "node1", "failed")
 
 
 async def test_what_an_earlier_run_left_open_is_asked_for_until_the_bus_answers():

@@ -7,6 +7,7 @@ import pytest
 from foliot.settings import SettingsError, read
 from foliot_detector.core.detectors.contention.settings import ContentionSettings
 from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
+from foliot_detector.core.detectors.gpu_errors.settings import GpuErrorSettings
 from foliot_detector.core.detectors.job_hang.settings import JobHangSettings
 from foliot_detector.core.detectors.path_mismatch.settings import PathMismatchSettings
 from foliot_detector.core.detectors.path_silence.detector import PathSilenceSettings
@@ -33,7 +34,8 @@ def test_the_table_is_composed_of_what_lies_beside_the_detectors():
     keys = [key for kind in SETTINGS for key in kind.__struct_fields__]
 
     assert len(keys) == len({*keys})
-    assert load(report_ms=50.0, calm_s=5.0, flap_rule="azure", contention_share=0.7, straggler_share=0.2).parts() == {
+    given = {"report_ms": 50.0, "calm_s": 5.0, "flap_rule": "azure", "contention_share": 0.7, "straggler_share": 0.2}
+    assert load(**given, xid={"31": "failed"}).parts() == {
         InventorySettings: InventorySettings(report_ms=50.0),
         PathSilenceSettings: PathSilenceSettings(calm_s=5.0),
         PortFlapSettings: PortFlapSettings(flap_rule="azure"),
@@ -42,6 +44,7 @@ def test_the_table_is_composed_of_what_lies_beside_the_detectors():
         ContentionSettings: ContentionSettings(contention_share=0.7),
         JobHangSettings: JobHangSettings(),
         RankStragglerSettings: RankStragglerSettings(straggler_share=0.2),
+        GpuErrorSettings: GpuErrorSettings(xid={"31": "failed"}),
     }
 
 
@@ -65,6 +68,9 @@ def test_a_preset_may_be_changed_in_part():
         ({"reuse": 5_000.0}, "reuse: must lie below suppress"),
         ({"max_suppress_s": 60.0}, "max_suppress_s: 60 s caps the penalty"),
         ({"hlaf_life_s": 1.0}, "detector.hlaf_life_s: object contains unknown field"),
+        ({"xid": {"79": "broken"}}, "detector.xid"),
+        ({"xid": {"nine": "failed"}}, "xid: 'nine' is no number of an error"),
+        ({"xid": {"65536": "failed"}}, "xid: '65536' is no number of an error"),
         ({"calm_s": "long"}, "detector.calm_s: expected `float`, got `str`"),
     ],
 )

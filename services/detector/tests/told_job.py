@@ -47,6 +47,17 @@ class SimulatedRank:
     through: int = 0
     operation: str = "all_reduce"
     elements: int = 1_000
+    number: int = 0
+    generation: int = 0
+    order: int = 0
+    """What it had begun in earlier generations."""
+    left: tuple = ()
+    """The collective of an earlier generation in which it waited, which never ends: group, number, order, beginning."""
+
+    @property
+    def group(self):
+        """The name of its group."""
+        return f"0@{self.generation}" if self.generation else "0"
 
 
 class ToldJob:
@@ -57,7 +68,11 @@ class ToldJob:
 
     def __init__(self, ranks=4, buckets=3, comm_ms=20.0, jitter=0.02, seed=1, **settings):
         self.now_ns = START_NS
-        self.ranks = [SimulatedRank(f"node{number}", skew_ns=number * 70) for number in range(ranks)]
+        self.ranks = [SimulatedRank(f"node{number}", number * 70, number=number) for number in range(ranks)]
+        self.former = []
+        """Ranks that were replaced, and of which nodes still speak."""
+        self.is_recorded = True
+        """Whether the program records its collectives."""
         self.events = []
         self.comm_ns = round(comm_ms * MS)
         self.name = "pretrain"
@@ -69,7 +84,7 @@ class ToldJob:
         self._due = None
         self.pipeline = Pipeline(DetectorSettings(**settings))
         for number in range(ranks):
-            self.pipeline.observe(_node(f"node{number}"))
+            self.pipeline.observe(node(f"node{number}"))
 
     def run(self, seconds):
         """Lets time pass."""
@@ -77,10 +92,14 @@ class ToldJob:
         while self.now_ns < until_ns:
             self.now_ns += TELL_NS
             self._work()
-            for rank in self.ranks:
-                if rank.told:
-                    self._say(self.pipeline.observe(self.batch(rank), TELL_NS // len(self.ranks)))
-            self._say(self.pipeline.tick(0 if any(rank.told for rank in self.ranks) else TELL_NS))
+            told = [rank for rank in (*self.former, *self.ranks) if rank.told and self.is_recorded]
+            for rank in told:
+                self._say(self.pipeline.observe(self.batch(rank), TELL_NS // len(told)))
+            self._say(self.pipeline.tick(0 if told else TELL_NS))
+            self.tell_more()
+
+    def tell_more(self):
+        """Tells what else agents tell."""
 
     def take(self, kind):
         """The events of a kind since last time."""
@@ -93,6 +112,12 @@ class ToldJob:
         if rank.heard or not rank.last:
             rank.last = (self.now_ns, *self._said(rank))
         heard_ns, rows, progress = rank.last
+        groups = (rank.group,)
+        if rank.left:
+            group, number, order, began_ns = rank.left
+            groups = (rank.group, group)
+            rows = [(0, 1, 1, 0, number, order, -1, began_ns + rank.skew_ns, 0, 1, 1, 4), *rows]
+            progress = [(0, 1, number, number - 1), *progress]
         if not rank.heard:
             rows = [row for row in rows if not row[8]]
         return CollectiveBatch.of(
@@ -101,11 +126,12 @@ class ToldJob:
             size=len(self.ranks),
             ranks=(
                 RankState(
-                    rank=self.ranks.index(rank), process=rank.process, since_ns=rank.since_ns,
+                    rank=rank.number, process=rank.process, since_ns=rank.since_ns,
                     heard_ns=heard_ns + rank.skew_ns, data_ns=rank.waited_for_data_ns,
+                    generation=rank.generation,
                 ),
             ),
-            groups=("0",), members=(CollectiveGroup(name="0", members=runs(self.members)),),
+            groups=groups, members=(CollectiveGroup(name=rank.group, members=runs(self.members)),),
             operations=("all_reduce", rank.operation), types=("float32",),
         )  # fmt: skip
 
@@ -118,7 +144,7 @@ class ToldJob:
                 0,
                 0,
                 each,
-                each,
+                rank.order + each,
                 -1,
                 began_ns + rank.skew_ns,
                 ended_ns + rank.skew_ns,
@@ -131,7 +157,8 @@ class ToldJob:
         rank.done.clear()
         if rank.begun > rank.through:
             at = rank.begun
-            rows.append((0, 0, 1, 0, at, at, -1, rank.began_ns + rank.skew_ns, 0, rank.elements, rank.elements, 4))
+            began_ns, order = rank.began_ns + rank.skew_ns, rank.order + at
+            rows.append((0, 0, 1, 0, at, order, -1, began_ns, 0, rank.elements, rank.elements, 4))
         return rows, [(0, 0, rank.begun, rank.through)]
 
     def _say(self, events):
@@ -168,7 +195,8 @@ class ToldJob:
         return max(own_ns, self.now_ns - TELL_NS - rank.ended_ns)
 
 
-def _node(name):
+def node(name):
+    """An inventory record."""
     nic = Nic(
         name=f"{name}.rail0", rail="rail0", device="eth0", address="10.0.0.1", clock=name, service_address="10.200.0.1",
         path_addresses=("100.64.0.1",), entropies=(0,),
@@ -192,7 +220,7 @@ class MeshJob:
         self._rows = [[] for _ in programs]
         self.pipeline = Pipeline(DetectorSettings(**settings))
         for number in range(len(programs)):
-            self.pipeline.observe(_node(f"node{number}"))
+            self.pipeline.observe(node(f"node{number}"))
 
     def run(self, seconds):
         """Lets time pass."""

@@ -32,6 +32,7 @@ from foliot_schemas.subjects import (
     CLOCKS,
     COMMAND,
     DELAY,
+    DRAINS,
     EVENT,
     FLOW,
     HOPS,
@@ -42,6 +43,7 @@ from foliot_schemas.subjects import (
     PORT,
     REJECTED,
     SERVICES,
+    WORKER,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         ClockState,
         Command,
         DelayBatch,
+        Drain,
         Event,
         FlowBatch,
         HopBatch,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
         Outcome,
         PortState,
         Rejected,
+        WorkerBatch,
     )
 
 log = structlog.get_logger()
@@ -89,11 +93,13 @@ class Feed:
         await bus.subscribe(DELAY, self._delays)
         await bus.subscribe(FLOW, self._flows)
         await bus.subscribe(HOPS, self._hops)
+        await bus.subscribe(WORKER, self._workers)
         await bus.subscribe(CLOCK, self._clock_state)
         await bus.subscribe(REJECTED, self._rejected)
         await bus.watch(INVENTORY, self._node)
         await bus.watch(PATHS, self._wanted)
         await bus.watch(JOBS, self._job)
+        await bus.watch(DRAINS, self._drain)
         await bus.watch(CLOCKS, self._clock_kept)
 
     async def _event(self, event: Event, _: str) -> None:
@@ -140,6 +146,13 @@ class Feed:
         except ValueError as error:
             raise WireError(str(error)) from error
 
+    async def _workers(self, batch: WorkerBatch, _: str) -> None:
+        self._clock.learn(batch.at_ns)
+        try:
+            self._store.jobs.fold_workers(batch)
+        except ValueError as error:
+            raise WireError(str(error)) from error
+
     async def _hops(self, batch: HopBatch, _: str) -> None:
         try:
             self._store.fleet.fold_hops(batch)
@@ -166,6 +179,9 @@ class Feed:
 
     async def _job(self, name: str, job: Job | None) -> None:
         self._store.jobs.fold_job(name, job)
+
+    async def _drain(self, node: str, drain: Drain | None) -> None:
+        self._store.fleet.fold_drain(node, drain)
 
     async def _wanted(self, node: str, wanted: NodePaths | None) -> None:
         self._store.fleet.fold_wanted(node, wanted)

@@ -13,6 +13,7 @@ from foliot_schemas import (
     ClockState,
     DelayBatch,
     DelayRow,
+    Drain,
     Event,
     Nic,
     Node,
@@ -448,3 +449,16 @@ def test_the_last_word_on_each_clock_is_kept():
         fleet.fold_clock(clock_state(clock, bound_ns))
 
     assert [(state.clock, state.bound_ns) for state in fleet.clocks()] == [("node0", 7), ("node1", 6)]
+
+
+def test_a_node_is_drained_until_somebody_wants_it_again(monkeypatch):
+    """By a word that says so, or as the wish is gone; strangers' names are limited."""
+    monkeypatch.setattr("foliot_gateway.state.fleet.MOST_STRANGERS", 1)
+    fleet = Fleet(time.time_ns)
+    fleet.fold_drain("stranger", Drain(node="stranger", at_ns=1))
+    for ends in (Drain(node="node3", at_ns=2, over=True), None):
+        fleet.fold_node("node3", node())
+        fleet.fold_drain("node3", Drain(node="node3", at_ns=1))
+        assert [each.drained for each in fleet.nodes()] == [True]
+        fleet.fold_drain("node3", ends)
+        assert [each.drained for each in fleet.nodes()] == [False]

@@ -12,8 +12,22 @@ from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state import queries
 from foliot_gateway.state.queries import NotFoundError
 from foliot_gateway.state.store import Store
-from foliot_schemas import Event, FlowBatch, FlowRow, HopBatch, HopRow, Job, Nic, Node, NodePaths, Placement
-from foliot_schemas.subjects import EVENT, FLOW, INVENTORY, JOBS
+from foliot_schemas import (
+    Drain,
+    Event,
+    FlowBatch,
+    FlowRow,
+    HopBatch,
+    HopRow,
+    Job,
+    Nic,
+    Node,
+    NodePaths,
+    Placement,
+    WorkerBatch,
+    WorkerState,
+)
+from foliot_schemas.subjects import DRAINS, EVENT, FLOW, INVENTORY, JOBS, WORKER
 from patience import patience
 
 S = 1_000_000_000
@@ -257,6 +271,9 @@ def contended(store, clock):
     store.event(Event(id="d", who="pretrain-7/rank0", state="dead", **more))
     store.event(Event(id="e", who="pretrain-7/rank0", state="moving", cause="d", **more | {"at_ns": at_ns + 1}))
     store.event(Event(id="o", who="pretrain-70/rank1", state="dead", **more))
+    lost = worker(4, 1, "broken", alive="stopped", step=1_200, reason="a peer is gone")
+    store.jobs.fold_workers(workers(0, worker(1, 0, step=1_200), worker(2, 2, step=1_201), worker(3, -1, "spare")))
+    store.jobs.fold_workers(workers(2, lost))
 
 
 @pytest.mark.usefixtures("contended")
@@ -265,6 +282,54 @@ def test_a_job_has_the_troubles_of_its_ranks_that_stand(store):
     (rank,) = queries.why(store, "pretrain-7").ranks
     assert (rank.event, rank.state, rank.who, rank.nodes) == ("h", "absent", "pretrain-7/rank1", ("node2",))
     assert queries.why(store, "found:node1").ranks == ()
+
+
+def worker(process, rank, stage="training", **more):
+    """What a node says of a process of a job."""
+    told = {"process": process, "rank": rank, "generation": 0, "step": 40, "alive": "running"}
+    return WorkerState(stage=stage, since_ns=5, heard_ns=9, **told | more)
+
+
+def workers(host, *states, job="pretrain-7"):
+    """What a node says of a job's processes."""
+    return WorkerBatch(job=job, node=f"node{host}", at_ns=9, bound_ns=1, size=4, workers=states)
+
+
+def test_a_job_has_its_workers_and_its_spares(store, clock):
+    """Of two that had a rank, the one of the higher generation, whoever spoke last."""
+    store.jobs.fold_workers(workers(0, worker(1, 0, generation=1), worker(2, -1, "spare")))
+    store.jobs.fold_workers(workers(2, worker(3, 1, generation=1, step=39)))
+    store.jobs.fold_workers(workers(1, worker(4, 1, "broken", alive="gone", reason="its peer is gone")))
+    why = queries.why(store, "pretrain-7")
+    assert [(each.rank, each.node, each.stage, each.generation, each.step) for each in why.workers] == [
+        (0, "node0", "training", 1, 40), (1, "node2", "training", 1, 39),
+    ]  # fmt: skip
+    assert (why.spares, why.job.registered, why.job.nodes) == (1, False, ("node0", "node1", "node2"))
+    clock.now_ns += 61 * S
+    assert list(queries.jobs(store)) == []
+
+
+def test_workers_that_are_too_many_are_limited(store, clock, monkeypatch):
+    """Nodes that may say anything take no more memory than that; in an answer, those in trouble come before others."""
+    monkeypatch.setattr("foliot_gateway.state.job_workers._MOST_WORKERS", 3)
+    monkeypatch.setattr("foliot_gateway.state.job_workers._MOST_SHOWN", 2)
+    store.jobs.fold_workers(workers(0, worker(1, 0), worker(2, 1), worker(3, 2, "broken")))
+    store.jobs.fold_workers(workers(1, worker(4, 3)))
+    assert [each.rank for each in queries.why(store, "pretrain-7").workers] == [0, 2]
+    clock.now_ns += 61 * S
+    store.jobs.fold_workers(workers(1, worker(4, 3)))
+    assert [each.rank for each in queries.why(store, "pretrain-7").workers] == [3]
+
+
+def test_workers_of_another_job_are_not_believed(store):
+    """A registered job has a NIC where its workers run; and nobody names a job that is found."""
+    register(store, "pretrain-7", 0, 2)
+    store.jobs.fold_workers(workers(3, worker(1, 0)))
+    assert queries.why(store, "pretrain-7").workers == ()
+    with pytest.raises(ValueError, match="found:"):
+        store.jobs.fold_workers(workers(3, worker(1, 0), job="found:node1"))
+    with pytest.raises(ValueError, match="twice"):
+        store.jobs.fold_workers(workers(0, worker(1, 0), worker(1, 1)))
 
 
 @pytest.mark.usefixtures("contended", "served")
@@ -303,6 +368,11 @@ pretrain-7  registered, priority 5, nodes: 2, flows: 1, 45 Mb/s
   nodes    node0, node2
   rank     pretrain-7/rank1 has not begun what others wait in
            on node2, since 2027-01-15 08:00:06.000Z: h
+  workers  training, generation 0, step 1,200 to 1,201
+           rank 0 on node0, rank 2 on node0
+  workers  broken, process stopped, generation 0, step 1,200: a peer is gone
+           rank 1 on node2
+  spares   1
   slowest  {flow(0, 2)} by {flow(0, 2)}#2
   gets     45 Mb/s (50% of its usual): before, 90 Mb/s
   delays   round trip 5 ms, at least 90 µs, one way by TCP's stamps 4 ms
@@ -337,3 +407,28 @@ async def test_jobs_flows_and_events_come_over_the_bus(gateway, bus, eventually)
         return [job["job"] for job in (await http.get("/api/v1/jobs")).json()] == ["found:node0"]
 
     await eventually(found)
+
+
+async def test_workers_and_drained_nodes_come_over_the_bus(gateway, bus, eventually):
+    """What an agent tells of a job that nobody registered, and what a person wants of a node."""
+    http = gateway()
+    await eventually(http.healthy)
+    await bus.put(INVENTORY, "node0", node(0))
+    await bus.put(DRAINS, "node0", Drain(node="node0", at_ns=1))
+
+    async def shown():
+        batch = workers(0, worker(1, 0), worker(2, -1, "spare"))
+        await bus.publish(WORKER, batch, batch.job, batch.node)
+        answer = await http.get("/api/v1/jobs/pretrain-7")
+        fleet = (await http.get("/api/v1/fleet")).json()
+        is_drained = [each["node"] for each in fleet if each["drained"]] == ["node0"]
+        return answer.status_code == 200 and is_drained and answer.json()
+
+    why = await eventually(shown)
+    assert ([each["stage"] for each in why["workers"]], why["spares"]) == (["training"], 1)
+    await bus.put(DRAINS, "node0", Drain(node="node0", at_ns=2, over=True))
+
+    async def is_back():
+        return not any(each["drained"] for each in (await http.get("/api/v1/fleet")).json())
+
+    await eventually(is_back)

@@ -15,11 +15,13 @@ from foliot_schemas import (
     DelayBatch,
     Event,
     FlowBatch,
+    GpuError,
     HopBatch,
     Job,
     Node,
     NodePaths,
     PortState,
+    WorkerBatch,
     decode,
     encode,
     event_kinds,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from foliot.node.shard import Shard
     from foliot.runtime.extension_failures import Failure
     from foliot_detector.core.protocol import Detector, Observation, Seen
+    from foliot_detector.core.state.training_jobs import Collectives
+    from foliot_detector.core.state.workers import WorkerJob
     from foliot_detector.settings import DetectorSettings
 
 
@@ -39,14 +43,16 @@ _TICK_NS = 10_000_000
 """How often deadlines are looked at: small beside the 15 ms that the shortest of them takes."""
 _STALE_NS = 2_000_000_000
 """A batch that is older than the node's newest by more is dropped."""
-_FROM_NODES = PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch
+_OF_JOBS = CollectiveBatch | WorkerBatch
+_FROM_NODES = PortState | DelayBatch | FlowBatch | HopBatch | _OF_JOBS | GpuError
 _STALE: dict[type, str] = {
     DelayBatch: "delays_stale", FlowBatch: "flows_stale", CollectiveBatch: "collectives_stale",
+    WorkerBatch: "workers_stale",
 }  # fmt: skip
 """Batches that are dropped where they are old, and the counts of that."""
 _BROKEN: dict[type, str] = {
     DelayBatch: "delays_broken", FlowBatch: "flows_broken", HopBatch: "hops_broken",
-    CollectiveBatch: "collectives_broken",
+    CollectiveBatch: "collectives_broken", WorkerBatch: "workers_broken",
 }  # fmt: skip
 """Batches whose columns may not fit together, and the counts of that."""
 
@@ -62,7 +68,7 @@ class Pipeline:
 
     `counts` has what was dropped and why: nodes_foreign, clocks_foreign, ports_management, delays_stale, delays_broken,
     flows_stale, flows_broken, hops_broken, rows_foreign, jobs_refused, collectives_stale, collectives_broken,
-    collectives_refused. It also has how often detectors_failed.
+    collectives_refused, workers_stale, workers_broken, workers_refused. It also has how often detectors_failed.
 
     If a detector of an extension, or of jobs, raises, or says what is no event, what it would have said is lost. All
     others go on. If it fails again and again, it sees nothing for a while, and is then tried again.
@@ -127,6 +133,7 @@ class Pipeline:
         now_ns = self._ticked_ns = self._event_time.now_ns
         self.inventory.jobs.expire(now_ns)
         self.inventory.training.expire(now_ns)
+        self.inventory.workers.expire(now_ns)
         events = self._said([event for detector in self._detectors for event in detector.tick(now_ns)])
         return events + self._ask_contained(lambda detector: detector.tick(now_ns))
 
@@ -186,8 +193,8 @@ class Pipeline:
         """Lets the inventory learn; returns what detectors see. None: nothing."""
         if isinstance(observation, DelayBatch):
             return self.inventory.learn_delays(observation, now_ns)
-        if isinstance(observation, CollectiveBatch):
-            return self.inventory.learn_collectives(observation, now_ns)
+        if isinstance(observation, CollectiveBatch | WorkerBatch):
+            return self._learn_ranks(observation, now_ns)
         if isinstance(observation, PortState):
             self.inventory.learn_port(observation, now_ns)
         elif isinstance(observation, FlowBatch | HopBatch):
@@ -204,9 +211,15 @@ class Pipeline:
                     self._newest.pop((count, observation.name), None)
         return observation
 
+    def _learn_ranks(self, batch: CollectiveBatch | WorkerBatch, now_ns: int) -> Collectives | WorkerJob | None:
+        """As `_learn`, of what a node tells of a training job."""
+        if isinstance(batch, CollectiveBatch):
+            return self.inventory.learn_collectives(batch, now_ns)
+        return self.inventory.learn_workers(batch, now_ns)
+
     def _is_foreign(self, observation: Observation) -> str:
         """The count of an observation that the inventory knows nothing of; empty: it knows."""
-        if isinstance(observation, CollectiveBatch) and not self._shard.is_whole:
+        if isinstance(observation, _OF_JOBS) and not self._shard.is_whole:
             return ""  # the job's ranks run anywhere
         if isinstance(observation, _FROM_NODES):
             return "" if observation.node in self.inventory.nodes else "nodes_foreign"
@@ -214,7 +227,9 @@ class Pipeline:
             return "" if observation.clock in self.inventory.clocks else "clocks_foreign"
         return ""
 
-    def _is_stale(self, observation: PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch) -> str:
+    def _is_stale(
+        self, observation: PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch | WorkerBatch | GpuError
+    ) -> str:
         """The count of a batch whose node has said newer things; empty: it has not.
 
         A node whose clock was set back is believed after a while.

@@ -6,25 +6,31 @@ from typing import Protocol, TypeAlias
 
 from foliot_detector.core.state.path_table import Delays
 from foliot_detector.core.state.training_jobs import Collectives
+from foliot_detector.core.state.workers import WorkerJob
 from foliot_schemas import (
     ClockState,
     CollectiveBatch,
     DelayBatch,
     Event,
     FlowBatch,
+    GpuError,
     HopBatch,
     Job,
     Node,
     NodePaths,
     PortState,
+    WorkerBatch,
 )
 
 Observation: TypeAlias = (
-    PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch | ClockState | Node | NodePaths | Job
+    PortState | DelayBatch | FlowBatch | HopBatch | CollectiveBatch | WorkerBatch | GpuError | ClockState | Node
+    | NodePaths | Job
+)  # fmt: skip
+
+
+Seen: TypeAlias = (
+    PortState | Delays | FlowBatch | HopBatch | Collectives | WorkerJob | GpuError | ClockState | Node | NodePaths | Job
 )
-
-
-Seen: TypeAlias = PortState | Delays | FlowBatch | HopBatch | Collectives | ClockState | Node | NodePaths | Job
 """An observation as detectors see it: a batch is unpacked once, for all of them."""
 
 

@@ -9,6 +9,8 @@ from foliot_detector.core.detectors.contention.detector import ContentionDetecto
 from foliot_detector.core.detectors.contention.settings import ContentionSettings
 from foliot_detector.core.detectors.delay_threshold.detector import DelayThresholdDetector
 from foliot_detector.core.detectors.delay_threshold.settings import DelayThresholdSettings
+from foliot_detector.core.detectors.gpu_errors.detector import GpuErrorDetector
+from foliot_detector.core.detectors.gpu_errors.settings import GpuErrorSettings
 from foliot_detector.core.detectors.job_hang.detector import JobHangDetector
 from foliot_detector.core.detectors.job_hang.settings import JobHangSettings
 from foliot_detector.core.detectors.packet_loss.path_loss import PathLossDetector
@@ -45,9 +47,10 @@ DETECTORS: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
 CONTAINED: dict[str, Callable[[Inventory, Mapping[type, Any]], Detector]] = {
     "job-hang": lambda inventory, settings: JobHangDetector(inventory, settings[JobHangSettings]),
     "rank-straggler": lambda inventory, settings: RankStragglerDetector(inventory, settings[RankStragglerSettings]),
+    "gpu-errors": lambda inventory, settings: GpuErrorDetector(inventory, settings[GpuErrorSettings]),
 }
 """Likewise, of detectors whose failure stops no other, as with those of extensions: what they are told comes from
-processes of users' own."""
+processes of users' own, or from the log of a driver."""
 SETTINGS: tuple[type[msgspec.Struct], ...] = (
     InventorySettings,
     PathSilenceSettings,
@@ -57,6 +60,7 @@ SETTINGS: tuple[type[msgspec.Struct], ...] = (
     ContentionSettings,
     JobHangSettings,
     RankStragglerSettings,
+    GpuErrorSettings,
 )
 """The parts of the table `[detector]`. Several detectors read the settings of the inventory."""
 _OF_EXTENSIONS: dict[str, Callable[[Inventory], Detector]] = {}

@@ -9,7 +9,7 @@ import msgspec
 
 from foliot.clock.message_dating import MinimumOffsets
 from foliot.text.messages import happened_ns
-from foliot_gateway.state.cardinality_limit import CardinalityLimit
+from foliot_gateway.state.cardinality_limit import MOST_STRANGERS, CardinalityLimit
 from foliot_gateway.state.date import Date
 from foliot_gateway.state.inferred_links import InferredLinks
 from foliot_gateway.state.nic_condition import Condition, Tile, judge
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from foliot_gateway.state.path_map import Entry, MapQuery
-    from foliot_schemas import ClockState, DelayBatch, Event, HopBatch, Node, NodePaths, Outcome, Placement, PortState
+    from foliot_schemas import (
+        ClockState,
+        DelayBatch,
+        Drain,
+        Event,
+        HopBatch,
+        Node,
+        NodePaths,
+        Outcome,
+        Placement,
+        PortState,
+    )
 
 NicState = Literal["up", "down", "admin-down", "unknown"]
 
@@ -60,6 +71,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     nics: tuple[NicView, ...]
+    drained: bool = False
+    """Somebody wants no rank of a training job on it."""
 
 
 class Fleet:
@@ -89,6 +102,7 @@ class Fleet:
         self._touched: set[str] = set()
         """NICs whose tile may have changed since somebody looked."""
         self._clocks: dict[str, ClockState] = {}
+        self._drained: set[str] = set()
         self._paths = PathTable(self._limit)
         self._inferred = InferredLinks()
         self._map = MapReader(self._paths, self._inferred)
@@ -122,6 +136,13 @@ class Fleet:
             if not self._limit.knows_clock(clock):
                 self._clocks.pop(clock, None)
         self._touched |= self._ways.forget(name)
+
+    def fold_drain(self, node: str, drain: Drain | None) -> None:
+        """Takes whether somebody wants no rank of a training job on a node; None: nobody does."""
+        if drain is None or drain.over:
+            self._drained.discard(node)
+        elif len(self._drained) < MOST_STRANGERS or node in self._nodes:
+            self._drained.add(node)
 
     def fold_port(self, port: PortState) -> None:
         """Takes the state of a NIC's port, unless a later one is known.
@@ -203,7 +224,8 @@ class Fleet:
         """
         for name in sorted(self._nodes.keys() | self._ports_of.keys()):
             if name in self._nodes or name in self._ports_of:
-                yield NodeView(node=name, nics=tuple(self._nic(nic) for nic in sorted(self._nics_of(name))))
+                nics = tuple(self._nic(nic) for nic in sorted(self._nics_of(name)))
+                yield NodeView(node=name, nics=nics, drained=name in self._drained)
 
     def paths(self, *, node: str = "", nic: str = "") -> Iterator[PathView]:
         """Every path, as `PathTable.views` has it."""

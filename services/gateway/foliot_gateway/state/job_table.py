@@ -12,6 +12,7 @@ import numpy as np
 from foliot.jobs import Jobs, jobs_of
 from foliot_gateway.state.causes import Cause, RankTrouble, cause_of, rank_troubles, standing
 from foliot_gateway.state.flow_rates import FlowFigures, FlowRates
+from foliot_gateway.state.job_workers import JobWorkers, WorkerView
 from foliot_gateway.state.routing_view import path_by
 from foliot_schemas import Job
 from foliot_schemas.event_kinds import CONTENTION
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_gateway.state.fleet import Fleet
-    from foliot_schemas import Event, FlowBatch, Placement
+    from foliot_schemas import Event, FlowBatch, Placement, WorkerBatch
 
 
 class FlowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     registered: bool
-    """Somebody has registered it; else it is a group of nodes that talk to each other."""
+    """Somebody has registered it; else its workers tell of it, or it is a group of nodes that talk to each other."""
     priority: int
     """The higher, the more it matters."""
     since_ns: int
@@ -95,10 +96,15 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     """The slowest first."""
     ranks: tuple[RankTrouble, ...] = ()
     """What stands of its ranks, the earliest first: those that hold up the others, and those that are slow."""
+    workers: tuple[WorkerView, ...] = ()
+    """Of a job whose ranks can be replaced, the process of each rank, by rank: 1,024 at most, then those that do no
+    steps first."""
+    spares: int = 0
+    """So many processes of it wait to be given a rank."""
 
 
 class JobTable:
-    """All jobs: registered ones, and those that are found by who talks to whom.
+    """All jobs: registered ones, those whose workers tell of them, and those that are found by who talks to whom.
 
     Parameters:
         now_ns: as of `Fleet`.
@@ -109,6 +115,7 @@ class JobTable:
         self._now_ns = now_ns
         self._rates = FlowRates(fleet.limit)
         self._registered = Jobs()
+        self._workers = JobWorkers()
         self.refused = 0
         """Registrations that were refused."""
 
@@ -119,6 +126,16 @@ class JobTable:
             ValueError: as `FlowRates.fold`.
         """
         self._rates.fold(batch, self._now_ns())
+
+    def fold_workers(self, batch: WorkerBatch) -> None:
+        """Takes a node's word of a job's workers. Of a registered job, a node without a NIC of it is not believed.
+
+        Raises:
+            ValueError: as `JobWorkers.fold`.
+        """
+        registered = self._registered.get(batch.job)
+        if registered is None or any(node_of(nic) == batch.node for nic in registered.nics):
+            self._workers.fold(batch, self._now_ns())
 
     def fold_job(self, name: str, job: Job | None) -> None:
         """Takes a registration; None: the job has ended."""
@@ -149,15 +166,16 @@ class JobTable:
             cause = cause_of(parse_flow(slowest.flow), slowest.path, hops, troubles)
         return JobWhy(
             job=self._view(name, figures), slowest=slowest, cause=cause, flows=flows,
-            ranks=rank_troubles(name, troubles),
+            ranks=rank_troubles(name, troubles), workers=self._workers.of(name), spares=self._workers.spares(name),
         )  # fmt: skip
 
     def _flows(self, now_ns: int) -> dict[str, list[str]]:
-        """The flows of each job, by name; a registered job may have none."""
+        """The flows of each job, by name; one that is registered, or has workers, may have none."""
         self._registered.expire(now_ns)
         found: defaultdict[str, list[str]] = defaultdict(list)
-        for job in self._registered.all():
-            found[job.name] = []
+        self._workers.expire(now_ns)
+        for name in (*(job.name for job in self._registered.all()), *self._workers.names()):
+            found[name] = []
         of = jobs_of(self._rates.talking(now_ns), self._registered)
         for flow in sorted(of):
             found[of[flow]].append(flow)
@@ -175,6 +193,7 @@ class JobTable:
     def _view(self, name: str, figures: _Figures) -> JobView:
         job = self._registered.get(name)
         nics = {nic for flow in figures.flows for nic in flow.split(">")} if job is None else job.nics
+        nodes = {node_of(nic) for nic in nics}.union(self._workers.nodes(name))
         order = figures.by_slowness()
         slowest = order[0] if order and figures.known.rate_bps[order[0]] else -1
         return JobView(
@@ -182,7 +201,7 @@ class JobTable:
             registered=job is not None,
             priority=0 if job is None else job.priority,
             since_ns=0 if job is None else job.since_ns,
-            nodes=tuple(sorted({node_of(nic) for nic in nics})),
+            nodes=tuple(sorted(nodes)),
             flows=len(figures.flows),
             carried_bps=float(figures.known.carried_bps.sum()),
             slowest="" if slowest < 0 else figures.flows[slowest],

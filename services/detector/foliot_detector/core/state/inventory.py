@@ -16,6 +16,7 @@ from foliot_detector.core.state.path_table import ELSEWHERE, Delays, PathTable
 from foliot_detector.core.state.recent_peak import RecentPeak
 from foliot_detector.core.state.training_jobs import Collectives, TrainingJobs
 from foliot_detector.core.state.ways import Ways
+from foliot_detector.core.state.workers import WorkerJob, Workers
 from foliot_schemas import Witness
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.event_kinds import CONTENTION, is_relief
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.node.shard import Shard
-    from foliot_schemas import CollectiveBatch, DelayBatch, Event, HostLoad, Job, Node, PortState
+    from foliot_schemas import CollectiveBatch, DelayBatch, Event, HostLoad, Job, Node, PortState, WorkerBatch
     from foliot_schemas.names import Path
 
 ALIVE_NS = 500_000_000
@@ -115,6 +116,7 @@ class Inventory:
         self.jobs = Jobs()
         """The registered jobs, on the timeline."""
         self.training = TrainingJobs()
+        self.workers = Workers()
         self.contention: dict[str, Event] = {}
         """What stands of contention, by whom it is about."""
         self.paths = PathTable(shard)
@@ -212,13 +214,30 @@ class Inventory:
             ValueError: the batch contradicts itself.
         """
         batch.check()
-        registered = self.jobs.get(batch.job)
-        if registered is not None and all(node_of(nic) != batch.node for nic in registered.nics):
-            self.counts["collectives_refused"] += 1
-            return None
-        seen = self.training.take(batch, now_ns)
+        workers, ranks = self.workers.get(batch.job), [state.rank for state in batch.ranks]
+        paused = frozenset() if workers is None else workers.paused(ranks, now_ns)
+        seen = self.training.take(batch, now_ns, paused) if self._is_of_job(batch) else None
         self.counts["collectives_refused"] += seen is None
         return seen
+
+    def learn_workers(self, batch: WorkerBatch, now_ns: int) -> WorkerJob | None:
+        """Takes what a node tells of a job's workers.
+
+        Returns:
+            What detectors see; None: nothing, as with `learn_collectives`, or by `Workers`.
+
+        Raises:
+            ValueError: the batch contradicts itself.
+        """
+        batch.check()
+        seen = self.workers.take(batch, now_ns) if self._is_of_job(batch) else None
+        self.counts["workers_refused"] += seen is None
+        return seen
+
+    def _is_of_job(self, batch: CollectiveBatch | WorkerBatch) -> bool:
+        """Whether a node may speak of a job: a registered one has a NIC there."""
+        registered = self.jobs.get(batch.job)
+        return registered is None or any(node_of(nic) == batch.node for nic in registered.nics)
 
     def learn_port(self, port: PortState, now_ns: int) -> None:
         """Takes the state of a port of the inventory."""

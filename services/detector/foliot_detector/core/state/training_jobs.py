@@ -13,13 +13,14 @@ from foliot_schemas.collective import place_of, ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
     from foliot_schemas import CollectiveBatch, CollectiveGroup, RankState
 
 FORGOTTEN_NS = 60_000_000_000
-"""A job or rank of which nothing is told for so long is forgotten."""
+"""A job, rank or worker of which nothing is told for so long is forgotten."""
 _FRESH_NS = 2_000_000_000
 """A rank's word holds for so long: eight batches of its node."""
 _SAME_NS = 500_000_000
@@ -37,6 +38,8 @@ _EXPIRED_EACH_NS = 1_000_000_000
 _MOST_ENDED = 16
 """Collectives that are done, kept of each rank, to be compared with those of others."""
 _MOST_MOVES = 64
+_LONGEST_GENERATION = 18
+"""Digits of a number that fits into int64."""
 
 
 class Ended(NamedTuple):
@@ -76,7 +79,13 @@ class Rank:
         self.moved_ns = now_ns
         """When it was last seen to have begun or ended something."""
         self.gaps_ns: deque[int] = deque(maxlen=_MOST_MOVES)
-        """Times between such moves."""
+        """Times between such moves, pauses left out."""
+        self.moves = 0
+        """So many moves were seen since it came into its generation."""
+        self.is_paused = False
+        """Whether its group failed or forms, as its worker says: then it waits for nobody."""
+        self._was_paused = False
+        """Whether it was so when it last moved."""
         self.progress: dict[str, Progress] = {}
         self.open: tuple[Operation, ...] = ()
         """What it has begun and not ended, in the order in which it began it."""
@@ -95,6 +104,14 @@ class Rank:
         """Whether its node has spoken of it lately."""
         return now_ns - self.told_ns <= _FRESH_NS
 
+    def has_gone_on(self, since_ns: int) -> bool:
+        """Whether it was seen to move since then, and before that: one that comes new or into a generation is not."""
+        return self.moved_ns > since_ns and self.moves > 1
+
+    def is_process(self, node: str, since_ns: int) -> bool:
+        """Whether it is the process of a node that began to speak at a time of the node's."""
+        return self.node == node and abs(self.state.since_ns - since_ns) < _SAME_NS
+
     def waited_ns(self, now_ns: int) -> int:
         """For how long it has waited in a collective, or done nothing beside a transfer; 0: it does not wait.
 
@@ -111,12 +128,18 @@ class Rank:
         self.ended.extend(each for each in operations if each.is_done)
         last_order = max(self._last_order, operations[-1].order if operations else 0)
         if last_order > self._last_order or _is_further(progress, self.progress):
-            if self.progress:
+            if self.moves and not self._was_paused:
                 self.gaps_ns.append(now_ns - self.moved_ns)
-            self.moved_ns = now_ns
-        if not waiting or not self.open or waiting[0].order != self.open[0].order:
+            self.moves += 1
+            self.moved_ns, self._was_paused = now_ns, self.is_paused
+        if self.is_paused or not waiting or not self.open or waiting[0].order != self.open[0].order:
             self.head_ns = now_ns
         self.progress, self.open, self._last_order = progress, waiting, last_order
+
+    def renew(self) -> None:
+        """Forgets what it did in its last generation: it has groups with other names now, and left what did not end."""
+        self.progress, self.open, self.moves = {}, (), 0
+        self.ended.clear()
 
 
 class TrainingJob:
@@ -127,7 +150,11 @@ class TrainingJob:
         self.size = size
         self.ranks: dict[int, Rank] = {}
         self.starts = 0
-        """How often a rank came, or was started anew."""
+        """How often a rank came, was started anew, or came into another generation."""
+        self.generation = 0
+        """The highest of its ranks."""
+        self.risen_ns = 0
+        """When that was seen first."""
         self._told: dict[str, CollectiveGroup] = {}
         self._runs = 0
         self._groups: dict[str, Group] = {}
@@ -145,6 +172,20 @@ class TrainingJob:
         self._told[told.name], self._runs = told, runs
         if (known := self._groups.pop(told.name, None)) is not None:
             self._members -= len(known.members)
+
+    def is_over(self) -> bool:
+        """Whether the processes of all ranks that spoke have ended."""
+        return all(rank.is_over for rank in self.ranks.values())
+
+    def rise(self, generation: int, now_ns: int) -> None:
+        """Takes the generation of a rank. Groups are forgotten that nobody is in any more, once the next one is there."""
+        if generation <= self.generation:
+            return
+        left, self.generation, self.risen_ns = self.generation, generation, now_ns
+        for name in [name for name in self._told if generation_of(name) < left]:
+            self._runs -= len(self._told.pop(name).members)
+            if (known := self._groups.pop(name, None)) is not None:
+                self._members -= len(known.members)
 
     def group(self, name: str) -> Group:
         """A group; without members, if these are not known."""
@@ -186,18 +227,22 @@ class TrainingJobs:
         """How many ranks of all jobs are each node's."""
         self._expired_ns = 0
 
-    def all(self) -> list[TrainingJob]:
-        """The jobs, by name."""
-        return [job for _, job in sorted(self._jobs.items())]
+    def names(self) -> set[str]:
+        """The names of the jobs."""
+        return {*self._jobs}
 
     def get(self, name: str) -> TrainingJob | None:
         """The job of a name; None: none of its ranks speaks."""
         return self._jobs.get(name)
 
-    def take(self, batch: CollectiveBatch, now_ns: int) -> Collectives | None:
+    def take(self, batch: CollectiveBatch, now_ns: int, paused: AbstractSet[int] = frozenset()) -> Collectives | None:
         """Takes what a node tells. None: there are too many jobs, or it is of another size than was told.
 
-        Of two nodes that claim one rank, the one that speaks of a process that lives has it.
+        Of two that claim one rank, the one of the higher generation has it. Of two nodes, it is then the one that speaks
+        of a process that lives.
+
+        Parameters:
+            paused: the ranks that do no steps now, as their groups failed or form.
         """
         job = self._job(batch)
         if job is None:
@@ -209,15 +254,21 @@ class TrainingJobs:
             if any(place_of(group.members, state.rank) is not None for _, state, _ in told):
                 job.learn(group)
         rows, progress = batch.rows(), batch.progress()
+        of_rows, of_progress = (_generations(batch, each) for each in (rows, progress))
         ended: list[Ended] = []
         for place, state, rank in told:
+            if state.generation > rank.state.generation:
+                rank.renew()
+                job.starts += 1
+            job.rise(state.generation, now_ns)
+            rank.is_paused = state.rank in paused
             rank.state, rank.told_ns, rank.at_ns = state, now_ns, batch.at_ns
             rank.looks += 1
             rank.stopped_looks += state.process == "stopped"
             rank.is_heard = batch.at_ns - state.heard_ns <= _FRESH_NS
-            own = rows[rows["rank"] == place]
+            own = rows[(rows["rank"] == place) & (of_rows >= state.generation)]
             own = own[np.argsort(own["order"], kind="stable")]
-            known = _progress(batch, progress[progress["rank"] == place])
+            known = _progress(batch, progress[(progress["rank"] == place) & (of_progress >= state.generation)])
             rank.take(known, _operations(job, state.rank, batch, own), now_ns)
             ended += _ended(rank, batch, own)
         return Collectives(job, ended)
@@ -236,8 +287,7 @@ class TrainingJobs:
 
     def _job(self, batch: CollectiveBatch) -> TrainingJob | None:
         job = self._jobs.get(batch.job)
-        if job is not None and job.size != batch.size and all(rank.is_over for rank in job.ranks.values()):
-            # It was started anew, with more or fewer ranks.
+        if job is not None and _is_anew(job, batch) and job.is_over():
             self._of_node.subtract(rank.node for rank in job.ranks.values())
             job = None
         if job is None:
@@ -249,9 +299,12 @@ class TrainingJobs:
     def _rank(self, job: TrainingJob, batch: CollectiveBatch, state: RankState, now_ns: int) -> Rank | None:
         """The rank that a node speaks of; None: it is another's, or the node has too many."""
         rank = job.ranks.get(state.rank)
-        if rank is not None and rank.node == batch.node and abs(rank.state.since_ns - state.since_ns) < _SAME_NS:
+        if rank is not None and state.generation < rank.state.generation:
+            return None  # it was replaced
+        if rank is not None and rank.is_process(batch.node, state.since_ns):
             return rank
-        if rank is not None and rank.node != batch.node and rank.is_fresh(now_ns) and not rank.is_over:
+        is_later = rank is not None and state.generation > rank.state.generation
+        if rank is not None and rank.node != batch.node and not is_later and rank.is_fresh(now_ns) and not rank.is_over:
             return None
         if rank is not None:
             self._of_node[rank.node] -= 1
@@ -261,6 +314,32 @@ class TrainingJobs:
         job.starts += 1
         made = job.ranks[state.rank] = Rank(batch.node, state, now_ns)
         return made
+
+
+def generation_of(group: str) -> int:
+    """The generation of ranks that a group is of, which stands behind an ``@`` in its name; 0: nothing stands there."""
+    number = group.rpartition("@")[2]
+    return int(number) if "@" in group and number.isdecimal() and len(number) <= _LONGEST_GENERATION else 0
+
+
+def _generations(batch: CollectiveBatch, rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """The generation of the group of each row."""
+    of_groups: NDArray[np.int64] = np.array([generation_of(name) for name in batch.groups], np.int64)
+    return of_groups.take(rows["group"])
+
+
+def _is_anew(job: TrainingJob, batch: CollectiveBatch) -> bool:
+    """Whether a node speaks of another run of a job.
+
+    It has more or fewer ranks, or processes of an earlier generation that began to speak later.
+    """
+    if job.size != batch.size:
+        return True
+    known = [(state, job.ranks[state.rank].state) for state in batch.ranks if state.rank in job.ranks]
+    return any(
+        now.process == "running" and now.generation < before.generation and now.since_ns > before.since_ns + _SAME_NS
+        for now, before in known
+    )
 
 
 def _is_further(progress: dict[str, Progress], before: dict[str, Progress]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,7 @@ from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
 from foliot_detector.core.detectors.rank_straggler.pace import Pace
 from foliot_detector.core.detectors.rank_straggler.signs import Counted, by_data, is_halted, signs_of
-from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives
+from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives, generation_of
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
 from foliot_schemas.event_kinds import STRAGGLER, is_relief
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from foliot_detector.core.detectors.rank_straggler.own_time import Excess
     from foliot_detector.core.detectors.rank_straggler.settings import RankStragglerSettings
+    from foliot_detector.core.detectors.rank_straggler.signs import Signs
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_detector.core.state.training_jobs import TrainingJob
@@ -35,6 +36,9 @@ _LEAST_MEMBERS, _MOST_MEMBERS = 2, 1_024
 """Of groups that are looked at. Peers of a role are in small ones, and all of a large job are no peers."""
 _MOST_GROUPS = 4_096
 """Groups of a job that are looked at."""
+_FIRST_WINDOWS = 3
+"""Of a generation that took the place of another, so many windows of each group are left out: a process that is new to
+the job needs longer for its first steps."""
 _NETWORK = "network"
 _NOBODY = -1
 """In place of a rank: all of a group."""
@@ -69,7 +73,9 @@ class _Watched:
     """One job."""
 
     starts: int
-    """How often its ranks had been started."""
+    """How often its ranks had been started, or came into another generation."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """By group, windows in which ranks found their pace."""
     groups: dict[str, OwnTimes] = field(default_factory=dict)
     ranks: dict[tuple[str, int], _Watch] = field(default_factory=lambda: defaultdict(_Watch))
     """By group and rank."""
@@ -77,6 +83,17 @@ class _Watched:
     """By group and rank."""
     paces: dict[str, Pace] = field(default_factory=lambda: defaultdict(Pace))
     """By group."""
+
+
+class _Window(NamedTuple):
+    """A window of one group."""
+
+    job: TrainingJob
+    group: str
+    signs: dict[int, Signs]
+    slowdown: float
+    """By what share of it, its collectives took longer than usual."""
+    now_ns: int
 
 
 class RankStragglerDetector:
@@ -104,6 +121,7 @@ class RankStragglerDetector:
         watched = self._jobs.get(job.name)
         if watched is None or watched.starts != job.starts:
             watched = self._jobs[job.name] = _Watched(job.starts)
+            self._look_anew(job)
         events: list[Event] = []
         for each in seen.ended:
             members = job.group(each.group).members
@@ -130,49 +148,64 @@ class RankStragglerDetector:
         for who, named in list(self._named.items()):
             job = jobs.get(_job_of(who))
             named.judged_ns = named.judged_ns or now_ns
-            if job is not None and all(rank.is_over for rank in job.ranks.values()):
+            if job is not None and job.is_over():
                 events.append(self._ended(who, "over", now_ns, {}))
             elif now_ns - named.judged_ns >= FORGOTTEN_NS:
                 events.append(self._ended(who, "unknown", now_ns, {}))
         return events
+
+    def _look_anew(self, job: TrainingJob) -> None:
+        """Lets any group show that ranks are in step again that were said to be slow in one of an earlier generation."""
+        for who, named in self._named.items():
+            if (
+                _job_of(who) == job.name
+                and named.event.state != _NETWORK
+                and generation_of(named.group) < job.generation
+            ):
+                named.group = ""
 
     def _judge(
         self, job: TrainingJob, watched: _Watched, group: str, found: list[Excess], now_ns: int
     ) -> Iterator[Event]:
         """Looks at what the ranks of a group cost in a window."""
         signs = signs_of(job, watched.groups[group].members, watched.counted[group], found[0].window_ns)
+        if job.generation and watched.left_out[group] < _FIRST_WINDOWS:
+            watched.left_out[group] += 1
+            return
         is_disturbed = any(each.stopped for each in signs.values())
         slowdown = watched.paces[group].slowdown(found[0], self._share, is_disturbed=is_disturbed)
+        window = _Window(job, group, signs, slowdown, now_ns)
         for each in found:
-            rank, who = job.ranks.get(each.rank), f"{job.name}/rank{each.rank}"
-            named = self._named.get(who)
-            if rank is None or (
-                named is not None and (named.group not in {"", group} or named.event.state == _NETWORK)
-            ):
-                continue
-            if named is not None:
-                named.group, named.judged_ns = group, now_ns
-            halted = is_halted(each.rank, signs)
-            share = max(each.share, slowdown) if halted else each.share
-            watch = watched.ranks[group, each.rank]
-            if not self._is_changed(watch, share, rank.at_ns - each.window_ns, is_named=named is not None):
-                continue
-            waited = by_data(each, signs)
-            evidence = {
-                **_evidence(each), "share": round(share, 3), "group": group, "by_data": round(waited, 2),
-                "stopped": round(signs[each.rank].stopped, 2),
-            }  # fmt: skip
-            if named is None:
-                state = "data" if waited >= _BY_DATA else "halted" if halted else "compute"
-                event = _begun(job, each.rank, now_ns, since_ns=watch.since_ns, state=state, evidence=evidence)
-                self._named[who] = _Named(event, group, now_ns)
+            if (event := self._judge_rank(window, watched.ranks[group, each.rank], each)) is not None:
                 yield event
-            else:
-                yield self._ended(who, "in-step", now_ns, evidence)
         is_by_rank = is_disturbed or any(each.share >= self._share for each in found)
         yield from self._judge_network(
             job, watched, group, now_ns, window=found[0], slowdown=0.0 if is_by_rank else slowdown
         )
+
+    def _judge_rank(self, window: _Window, watch: _Watch, each: Excess) -> Event | None:
+        """Looks at what one rank cost; returns what is to be said of it."""
+        rank, who = window.job.ranks.get(each.rank), f"{window.job.name}/rank{each.rank}"
+        named = self._named.get(who)
+        if rank is None or (named is not None and not _is_judged_by(named, window.group)):
+            return None
+        if named is not None:
+            named.group, named.judged_ns = window.group, window.now_ns
+        halted = is_halted(each.rank, window.signs)
+        share = max(each.share, window.slowdown) if halted else each.share
+        if not self._is_changed(watch, share, rank.at_ns - each.window_ns, is_named=named is not None):
+            return None
+        waited = by_data(each, window.signs)
+        evidence = {
+            **_evidence(each), "share": round(share, 3), "group": window.group, "by_data": round(waited, 2),
+            "stopped": round(window.signs[each.rank].stopped, 2),
+        }  # fmt: skip
+        if named is not None:
+            return self._ended(who, "in-step", window.now_ns, evidence)
+        state = "data" if waited >= _BY_DATA else "halted" if halted else "compute"
+        event = _begun(window.job, each.rank, window.now_ns, since_ns=watch.since_ns, state=state, evidence=evidence)
+        self._named[who] = _Named(event, window.group, window.now_ns)
+        return event
 
     def _judge_network(
         self, job: TrainingJob, watched: _Watched, group: str, now_ns: int, *, window: Excess, slowdown: float
@@ -233,6 +266,11 @@ class RankStragglerDetector:
         at_ns = self._inventory.at_ns(node, now_ns) if job is None else job.at_ns(node, now_ns)
         relief = ended(begun, state, max(at_ns, begun.since_ns), evidence)
         return msgspec.structs.replace(relief, related=begun.related)
+
+
+def _is_judged_by(named: _Named, group: str) -> bool:
+    """Whether what is said of a rank is for this group's collectives to end."""
+    return named.group in {"", group} and named.event.state != _NETWORK
 
 
 def _begun(

@@ -1,0 +1,1 @@
+"""Errors of GPUs after which nothing should run on their node."""
