@@ -12,7 +12,8 @@ from foliot_lab.faults.actions import prepare
 from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime
 from foliot_lab.scenario.spec import FabricSpec, FaultSpec
-from foliot_lab.workload.train.ranks import Place, Ranks, last_words
+from foliot_lab.workload.train.places import Place
+from foliot_lab.workload.train.ranks import Ranks, last_words
 
 CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
 

@@ -10,7 +10,8 @@ import pytest
 
 from foliot_lab.fabric.namespaces import inside
 from foliot_lab.measure.clock_truth import LabTime
-from foliot_lab.workload.train.ranks import Place, Ranks, missing
+from foliot_lab.workload.train.places import Place
+from foliot_lab.workload.train.ranks import Ranks, missing
 from patience import patience
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
