@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from foliot_lab.fabric.namespaces import end_with_parent
 from foliot_lab.workload.train.checkpoint import Checkpoint
 from foliot_lab.workload.train.group import form, join, open_devices, work
 from foliot_lab.workload.train.levers import Lever
@@ -201,6 +202,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.pid is not None:
         _own(arguments.pid).write_text(str(os.getpid()))
+        end_with_parent()
     if arguments.job:
         _foliot().record(arguments.job, socket=arguments.rank_socket)
     if arguments.replaceable:
