@@ -21,6 +21,7 @@ from foliot_lab.workload.train.ranks import STORE_PORT, Ended, ended, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
     from foliot_lab.measure.clock_truth import LabTime
     from foliot_lab.workload.train.places import Place
 
