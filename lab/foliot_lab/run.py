@@ -188,6 +188,7 @@ class _Run:
                 events=self._collector.events,
                 commands=self._collector.commands,
                 outcomes=self._collector.outcomes,
+                workers=self._collector.workers,
                 flows=load.plans,
                 record=load.record,
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns, load.train_began_ns),

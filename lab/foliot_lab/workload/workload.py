@@ -100,9 +100,7 @@ class Job:
         self.name = name
         self.spec = lab.scenario.train if spec is None else spec
         self._lab = lab
-        self._places = places(
-            lab, over, hosts, rails, ranks_per_host=self.spec.ranks_per_host, spares=self.spec.spares
-        )
+        self._places = places(lab, over, hosts, rails, ranks_per_host=self.spec.ranks_per_host, spares=self.spec.spares)
         self._ranks = (
             Torchrun(self.folder, lab.time, lab.plan.front) if self.spec.is_restarted else Ranks(self.folder, lab.time)
         )
