@@ -35,6 +35,9 @@ class Job(Protocol):
     def pid(self, where: str) -> int:
         """The process of a rank; 0: it does not run."""
 
+    def lose_host(self, host: str) -> None:
+        """Takes notice that a host is lost, as who schedules the job would."""
+
     def lever(self, where: str) -> Path:
         """The file in which a rank looks before each step, see `train.levers`."""
 
@@ -91,6 +94,7 @@ class World:
         for name in self.names(where):
             self._supervisor.kill(name)
         self._signal_rank(where, signal.SIGKILL)
+        self._lose(where)
 
     def restart(self, where: str) -> None:
         """Starts killed processes again."""
@@ -101,6 +105,7 @@ class World:
         """Sends SIGSTOP."""
         self._signal(where, signal.SIGSTOP)
         self._signal_rank(where, signal.SIGSTOP)
+        self._lose(where)
 
     def resume(self, where: str) -> None:
         """Sends SIGCONT."""
@@ -145,6 +150,7 @@ class World:
     def cut_off(self, node: str) -> None:
         """Pulls all cables of a node."""
         self._hosts.cut_off(node, away=True)
+        self._lose(node)
 
     def plug_in(self, node: str) -> None:
         """Plugs all cables of a node in again."""
@@ -179,3 +185,7 @@ class World:
     def _signal_rank(self, where: str, number: signal.Signals) -> None:
         if self.job is not None:
             self.job.signal(where, number)
+
+    def _lose(self, where: str) -> None:
+        if self.job is not None:
+            self.job.lose_host(where)

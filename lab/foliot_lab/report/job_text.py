@@ -40,15 +40,16 @@ def finding(fault: FaultReport, *, is_replaced: bool = False) -> Iterator[tuple[
     elif seen.deaths:
         yield ends_the_job(fault), dead(seen.deaths)
     elif seen.longest is None:
-        yield True, "the job was not at any step"
+        yield not seen.stuck, "the job made no step any more" if seen.stuck else "the job was not at any step"
     elif seen.stuck and "/rank" in fault.where and fault.kind in _HOLD_UP:
         yield True, f"no rank died, and step {seen.longest.step} waited for it for {seen.longest.ms * 1e-3:.0f} s"
-    elif seen.stuck:
+    elif seen.stuck and not seen.longest.done:
         step = seen.longest
         yield False, f"no rank died, but step {step.step} of {step.node} was not over after {step.ms * 1e-3:.0f} s"
     else:
         before = "" if seen.before_ms is None else f" (before, in the median {seen.before_ms:.0f} ms)"
-        yield True, f"no rank died, no step took longer than {seen.longest.ms:.0f} ms{before}"
+        stands = ", but the job made no step any more" if seen.stuck else ""
+        yield not seen.stuck, f"no rank died, no step took longer than {seen.longest.ms:.0f} ms{before}{stands}"
 
 
 def ends_the_job(fault: FaultReport) -> bool:

@@ -117,17 +117,13 @@ class Job:
             NotReadyError: one ended before, or it took too long.
         """
         self._lab.world.job = self._ranks
-        ranks = [place.name for place in self._places if not place.is_spare]
         if isinstance(self._ranks, Ranks):
             front = self._lab.plan.front(self._places[0].node)
             await self._ranks.start(JOB, self._places, front, self._arguments)
-        else:
-            await self._ranks.start(JOB, self._places, self._arguments, spares=False)
-        await self._begun(ranks)
-        if isinstance(self._ranks, Torchrun):  # before, they might take ranks
-            await self._ranks.start(JOB, self._places, self._arguments, spares=True)
-        else:
             await self._begun([place.name for place in self._places])
+        else:
+            await self._ranks.start(JOB, self._places, self._arguments)
+            await self._begun([place.name for place in self._places if not place.is_spare])
 
     def file(self, place: str) -> Path:
         """The record of the process at a place."""

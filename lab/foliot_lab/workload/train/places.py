@@ -30,7 +30,7 @@ class Place(NamedTuple):
         return place_name(self.node, self.local)
 
 
-def place_name(node: str, local: int | None) -> str:
+def place_name(node: str, local: int | str | None) -> str:
     """The name of a place in records and reports."""
     return node if local is None else f"{node}/rank{local}"
 

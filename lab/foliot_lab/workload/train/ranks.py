@@ -106,6 +106,9 @@ class Ranks:
         """The file in which the process at a place looks before each step, see `levers.py`."""
         return self.folder / f"{file_stem(where.removesuffix('/rank'))}.lever"
 
+    def lose_host(self, host: str) -> None:
+        """Does nothing: nobody schedules these processes anew."""
+
     def log(self, where: str) -> Path:
         """The output of the process at a place."""
         return self.folder / f"{file_stem(where.removesuffix('/rank'))}.log"

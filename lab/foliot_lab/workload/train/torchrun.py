@@ -1,7 +1,7 @@
 """A job under torchrun, PyTorch's own launcher: an agent of its on each host starts the ranks, and starts them again.
 
-The agents meet over c10d at a store of the first host's. If a rank is lost, all ranks end, and start again. The agents of
-hosts that stand by wait to take the place of a host that is lost.
+The agents meet over c10d at a store of the first host's. If a rank is lost, all ranks end, and start again where they
+were. If a host is lost, an agent starts on one that stands by.
 
 Source: docs.pytorch.org/docs/stable/elastic/run.html.
 """
@@ -48,13 +48,13 @@ class Torchrun:
         self._time = time
         self._front = front
         self._places: dict[str, Place] = {}
+        self._spares: list[str] = []
+        """Hosts that stand by, without those that are used."""
         self._agents: dict[str, asyncio.subprocess.Process] = {}
         self._watchers: list[asyncio.Task[None]] = []
 
-    async def start(
-        self, module: str, places: Sequence[Place], arguments: Callable[[str], Sequence[str]], *, spares: bool
-    ) -> None:
-        """Starts the agents of all hosts that have ranks, or of those that stand by.
+    async def start(self, module: str, places: Sequence[Place], arguments: Callable[[str], Sequence[str]]) -> None:
+        """Starts the agents of all hosts that have ranks.
 
         Parameters:
             module: takes an ``--address`` per device and a ``--pid``; the rest as in `Ranks.start`.
@@ -62,21 +62,21 @@ class Torchrun:
                 process on its host.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._places |= {place.name: place for place in places}
-        of_host = {place.node: place for place in reversed(places)}
-        size = len({place.node for place in places if not place.is_spare})
-        each = len(places) // len(of_host)
-        for host, first in sorted(of_host.items(), key=lambda item: places.index(item[1])):
-            if first.is_spare != spares:
-                continue
-            name = place_name(host, None) if first.local is None else f"{host}/rank{{local}}"
-            devices = [word for address in first.addresses for word in ("--address", address)]
-            own = [module, *devices, "--pid", str(self._pid_file(name)), *arguments(name)]
-            words = [_MODULE, *self._launching(host, places[0].node, size, each), "-m", *own]
-            environment = {"OMP_NUM_THREADS": "1"}
-            agent = await spawn(first.namespace, environment, words, self.log(host))
-            self._agents[host] = agent
-            self._watchers.append(asyncio.create_task(self._watch(first._replace(local=None), agent)))
+        self._places = {place.name: place for place in places}
+        self._program = module, arguments
+        hosts = list(dict.fromkeys(place.node for place in places))
+        self._spares = list(dict.fromkeys(place.node for place in places if place.is_spare))
+        for host in hosts[: len(hosts) - len(self._spares)]:
+            await self._start(host)
+
+    def lose_host(self, host: str) -> None:
+        """Begins to start an agent on a host that stands by, if the lost one had an agent.
+
+        No scheduler is quicker. An agent that waited there from the beginning would be no help: torchrun takes it for
+        one that wants to join, whenever the ranks start again, and starts them again and again.
+        """
+        if host in self._agents and self._spares:
+            self._watchers.append(asyncio.create_task(self._start(self._spares.pop(0))))
 
     def signal(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to the ranks at a place, or to all that runs on a host."""
@@ -119,7 +119,21 @@ class Torchrun:
                 agent.kill()
                 await agent.wait()
 
-    def _launching(self, host: str, first: str, size: int, each: int) -> list[str]:
+    async def _start(self, host: str) -> None:
+        module, arguments = self._program
+        own = [place for place in self._places.values() if place.node == host]
+        first = own[0]
+        name = host if first.local is None else place_name(host, "{local}")
+        devices = [word for address in first.addresses for word in ("--address", address)]
+        program = [module, *devices, "--pid", str(self._pid_file(name)), *arguments(name)]
+        words = [_MODULE, *self._launching(host, len(own)), "-m", *program]
+        agent = await spawn(first.namespace, {"OMP_NUM_THREADS": "1"}, words, self.log(host))
+        self._agents[host] = agent
+        self._watchers.append(asyncio.create_task(self._watch(first._replace(local=None), agent)))
+
+    def _launching(self, host: str, each: int) -> list[str]:
+        size = len({place.node for place in self._places.values() if not place.is_spare})
+        first = next(iter(self._places.values())).node
         is_first = "true" if host == first else "false"
         return [
             "--nnodes", str(size), "--nproc-per-node", str(each), "--rdzv-backend", "c10d",
