@@ -116,7 +116,8 @@ class Torchrun:
             try:
                 await asyncio.wait_for(agent.wait(), max(0.0, deadline_s - time.monotonic()))
             except TimeoutError:
-                agent.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    agent.kill()
                 await agent.wait()
 
     async def _start(self, host: str) -> None:
