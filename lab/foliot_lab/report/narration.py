@@ -183,6 +183,8 @@ class Narrator:
         confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
         expected = sum(outcome.expected for outcome in outcomes)
         wire = f"; {confirmed} of {expected} pairs confirmed on the wire" if expected else ""
+        if outcomes[0].verb == REPLACE:  # processes confirm it, no packet does
+            wire = ""
         reasons = sorted({outcome.reason for outcome in outcomes if outcome.status in {"refused", "failed"}})
         why = f"; {'; '.join(reasons)}" if reasons else ""
         last_ns = max(max(outcome.moved_ns, outcome.confirmed_ns, outcome.started_ns) for outcome in outcomes)
