@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from foliot_lab.workload.train.merged_steps import merge, read_lines
@@ -18,6 +18,9 @@ from foliot_lab.workload.train.ranks import missing
 from foliot_lab.workload.workload import JOB
 from lab_report import lab_report
 from patience import patience
+
+if TYPE_CHECKING:
+    import numpy as np
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
 
