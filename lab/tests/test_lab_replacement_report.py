@@ -10,7 +10,7 @@ from made_runs import MS, REFERENCE, SECOND, command, event, evidence, lab_ns
 from foliot_lab.faults.injection import Injection
 from foliot_lab.measure.bus_recorder import Heard
 from foliot_lab.report.conclusion import conclude, lines
-from foliot_lab.report.replacement_text import in_words
+from foliot_lab.report.replace_orders import in_words
 from foliot_lab.report.report import build
 from foliot_lab.scenario.reading import parse_scenario
 from foliot_lab.scenario.spec import trained

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.measure.outages import End, Pair
-from foliot_lab.report.replacement_text import REPLACE, order_of
+from foliot_lab.report.replace_orders import REPLACE, order_of
 from foliot_schemas import event_kinds
 from foliot_schemas.names import nic_name, node_of, parse_path, rail_of
 

@@ -8,7 +8,7 @@ import heapq
 from typing import TYPE_CHECKING, TextIO
 
 from foliot.text.events import sentence
-from foliot_lab.report.replacement_text import REPLACE, in_words
+from foliot_lab.report.replace_orders import REPLACE, in_words
 from foliot_schemas import Command, Event, Outcome, event_kinds
 
 if TYPE_CHECKING:

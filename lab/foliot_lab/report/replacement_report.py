@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from foliot_lab.report.message_times import lab_ns
-from foliot_lab.report.replacement_text import REPLACE, order_of
+from foliot_lab.report.replace_orders import REPLACE, order_of
 from foliot_lab.workload.train.places import at
 from foliot_schemas.event_kinds import REFUSAL
 from foliot_schemas.fault import trace_id
