@@ -81,6 +81,7 @@ COURSE = [
     told(11.7, "node3", SPARE, 2, formed_ns=11.6, copied_ns=11.65, state_bytes=3_000_000, state_from=0),
     told(12.6, "node3", SPARE, 2, formed_ns=11.6, copied_ns=11.65, first_step_ns=12.5, state_bytes=3_000_000, state_from=0),
     told(12.7, "node0", 10, 0, left_ns=11.1, formed_ns=11.5, first_step_ns=12.6),
+    told(30, "node3", SPARE, 2, left_ns=30),  # for the next generation
 ]  # fmt: skip
 
 

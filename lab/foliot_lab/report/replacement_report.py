@@ -174,13 +174,17 @@ class _Course:
         self._states: dict[tuple[str, int], WorkerState] = {}
         self._times: dict[str, dict[tuple[str, int], int]] = {name: {} for name in _TIMES}
         leaving = {(change.node, change.process) for change in order.changes}
+        taking = {(change.to_node, change.to_process) for change in order.changes}
         for heard in evidence.workers:
             for state in heard.message.workers if heard.message.job == order.job else ():
                 who = heard.message.node, state.process
                 if state.generation != order.generation or state.rank < 0 or who in leaving:
                     continue
-                self._states[who] = state
-                for name in _TIMES:
+                # Who leaves for the next generation says no more what it had been given for this one.
+                if state.state_bytes >= self._states.get(who, state).state_bytes:
+                    self._states[who] = state
+                # Who has just taken a rank has left no group before: what it leaves is this one.
+                for name in _TIMES[who in taking :]:
                     if told_ns := getattr(state, name):
                         at_ns = lab_ns(evidence.truth, evidence.lab, told_ns, heard.at_ns)
                         self._times[name].setdefault(who, at_ns)
