@@ -93,6 +93,7 @@ class Training:
         bucket_mb = self.model.table_bytes / (1 << 20)
         model = DistributedDataParallel(self.model, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
         model._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - see `_comm_ns`
+        _fill_buckets(model)
         batches = self._batches(group)
         if self._arguments.job:
             batches = _foliot().data(batches)
@@ -167,6 +168,16 @@ def _foliot() -> Any:
     import foliot.torch  # noqa: PLC0415 - a job that knows nothing of Foliot does not load it
 
     return foliot.torch
+
+
+def _fill_buckets(model: DistributedDataParallel) -> None:
+    """Gives the gradients their buckets now, in the order of the parameters.
+
+    DDP fills them anew after its first backward pass. A ring adds a number in an order that depends on the number's
+    place in its bucket. So the first step of a group would have other sums than the same step in an older group.
+    """
+    model.reducer._push_all_rebuilt_params()  # noqa: SLF001 - there is no public way
+    model.reducer._rebuild_buckets()  # noqa: SLF001 - likewise
 
 
 def _comm_ns(model: DistributedDataParallel) -> int:
