@@ -92,6 +92,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
                 "FOLIOT_CLOCK_SKEW": str(self.skew(node)),
                 "FOLIOT_CLOCK__PAGE": str(self.clock_page(node)),
                 "FOLIOT_AGENT__RANK_SOCKET": str(self.rank_socket(node)),
+                "FOLIOT_AGENT__KERNEL_LOG": str(self.kernel_log(node)),
             }
         return own
 
