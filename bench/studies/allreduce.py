@@ -23,7 +23,8 @@ from bench.document import Document
 from foliot_lab.measure.host_latency import LatenessSampler
 from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
 from foliot_lab.services.lab import Lab
-from foliot_lab.workload.train.ranks import Ranks, missing, places
+from foliot_lab.workload.train.places import places
+from foliot_lab.workload.train.ranks import Ranks, missing
 
 _PROGRAM = "foliot_lab.workload.train.allreduce"
 

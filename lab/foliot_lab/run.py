@@ -39,10 +39,12 @@ if TYPE_CHECKING:
 
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.faults.injection import Injection
+    from foliot_lab.measure.bus_recorder import Heard
     from foliot_lab.measure.outages import Pair, Pulses
     from foliot_lab.measure.wire_witness import Watch
     from foliot_lab.scenario.spec import FaultSpec, Scenario
     from foliot_lab.workload.workload import Load
+    from foliot_schemas import Command, Event, Outcome
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 2.0
@@ -164,7 +166,8 @@ class _Run:
         self._out = out
         self._scenario = lab.scenario
         self._narrator = Narrator(lab.time, lab.truth, out, lab.plan.link_name)
-        self._collector = Collector(lab.time, lab.truth, lambda heard: self._narrator.hear(heard.message))
+        self._collector = Collector(lab.time, lab.truth, self._heard)
+        self._narrates = True
         self._pulses: dict[str, dict[Pair, Pulses]] = {}
         self._injections: dict[str, Injection] = {}
 
@@ -188,6 +191,7 @@ class _Run:
                 events=self._collector.events,
                 commands=self._collector.commands,
                 outcomes=self._collector.outcomes,
+                workers=self._collector.workers,
                 flows=load.plans,
                 record=load.record,
                 job=None if load.job is None else load.job.record(self._narrator.zero_ns, load.train_began_ns),
@@ -205,6 +209,8 @@ class _Run:
             routers = map_report(self._lab.told_routers, evidence.paths, self._lab.plan, events)
             whole = msgspec.structs.replace(build(evidence), map=routers)
             report, conclusion = conclude(whole, self._scenario, evidence.seen)
+            self._narrates = False  # the workload's own end is no news
+        self._narrates = True
         if options.report is not None:
             whole = msgspec.structs.replace(report, commit=commit(), versions=versions(), scenario=self._scenario)
             options.report.write_bytes(whole.json())
@@ -301,6 +307,10 @@ class _Run:
 
     def _namespaces(self) -> dict[str, Namespace]:
         return {host: self._lab.fabric.host(host) for host in self._lab.plan.hosts}
+
+    def _heard(self, heard: Heard[Event | Command | Outcome]) -> None:
+        if self._narrates:
+            self._narrator.hear(heard.message)
 
     def _injected(self, injection: Injection) -> None:
         self._injections[injection.fault_id] = injection

@@ -146,6 +146,7 @@ def test_a_training_job_has_steps_and_no_flows():
     """Its share is that of its steps; all ranks' last end makes a step."""
     text = SCENARIO.split("[[job]]", maxsplit=1)[0] + '[[job]]\nname = "t"\nkind = "train"\n'
     steps = np.zeros(3, STEP)
+    steps["step"] = range(3)
     steps["began_ns"], steps["ended_ns"] = (lab_ns(-15), START, lab_ns(1)), (lab_ns(-14.8), lab_ns(0.4), lab_ns(1.4))
     later = steps.copy()
     later["ended_ns"] += 200 * MS
@@ -229,7 +230,7 @@ def test_the_report_has_jobs_and_contended_links():
     assert [job["name"] for job in written["jobs"]] == ["a", "b"]
     assert written["jobs"][0].keys() == {
         "name", "kind", "hosts", "priority", "began_ns", "solo_mbps", "solo_step_ms", "steps", "step_ms", "mbps",
-        "share", "slowest_share", "flows", "seconds",
+        "share", "slowest_share", "flows", "seconds", "ranks", "spares", "lost_steps", "goodput", "loss_sha256",
     }  # fmt: skip
     assert written["jobs"][0]["flows"][0].keys() == {
         "id", "solo_mbps", "mbps", "share", "moves", "in_band_us", "out_of_band_us",

@@ -12,7 +12,8 @@ from foliot_lab.faults.actions import prepare
 from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime
 from foliot_lab.scenario.spec import FabricSpec, FaultSpec
-from foliot_lab.workload.train.ranks import Place, Ranks, last_words
+from foliot_lab.workload.train.places import Place
+from foliot_lab.workload.train.ranks import Ranks, last_words
 
 CLOSED = "RuntimeError: Connection closed by peer [10.200.0.4]:41000"
 
@@ -47,7 +48,7 @@ async def test_ranks_run_on_their_hosts_and_are_killed_and_halted_with_them(wire
         Place(name, wires.namespaces[name], (f"10.0.0.{number}", f"10.1.0.{number}"))
         for number, name in enumerate(wires.namespaces, start=1)
     ]
-    world = World(NoServices(), None, None, None)
+    world = World(NoServices(), None, None, None, None)
     world.job = ranks
     try:
         await ranks.start("some_rank", places, "10.0.0.1", lambda node: ["--of", node])
@@ -80,7 +81,7 @@ async def test_faults_of_a_rank_reach_it_alone(wires, tmp_path, monkeypatch, unt
     (tmp_path / "some_rank.py").write_text(RANK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     ranks = Ranks(tmp_path / "train", LabTime.starting_now())
-    world = World(NoServices(), None, None, None)
+    world = World(NoServices(), None, None, None, None)
     world.job = ranks
     place = Place("node1", wires.namespaces["node1"], ())
 

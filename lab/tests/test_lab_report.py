@@ -36,6 +36,7 @@ def test_the_report_has_the_promised_form():
         "mismatches",
         "hangs",
         "stragglers",
+        "replacements",
         "map",
         "verdict",
         "commit",
@@ -43,11 +44,11 @@ def test_the_report_has_the_promised_form():
         "scenario",
     ]
     assert made["jobs"] == made["contended"] == made["contention"] == made["moves"] == made["mismatches"] == []
-    assert made["hangs"] == made["stragglers"] == []
+    assert made["hangs"] == made["stragglers"] == made["replacements"] == []
     assert list(fault) == [
         "id", "kind", "where", "injected_ns", "healed_ns", "detected_ns", "commanded_ns", "moved_ns", "restored_ns",
         "moves", "events",
-        "trace_id", "not_counted", "flows", "train",
+        "trace_id", "not_counted", "flows", "train", "ranks",
     ]  # fmt: skip
     assert fault["commanded_ns"] is fault["train"] is made["train"] is None
     assert list(fault["not_counted"]) == ["found", "moved", "no_way_ms", "back"]

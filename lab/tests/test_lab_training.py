@@ -10,12 +10,16 @@ import pytest
 
 from foliot_lab.fabric.namespaces import inside
 from foliot_lab.measure.clock_truth import LabTime
-from foliot_lab.workload.train.ranks import Place, Ranks, missing
+from foliot_lab.workload.train.merged_steps import merge, read_lines
+from foliot_lab.workload.train.places import Place
+from foliot_lab.workload.train.ranks import Ranks, missing
+from foliot_lab.workload.train.torchrun import Torchrun
 from patience import patience
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 DEADLINE_S = patience(120.0)
+ADDRESSES = {"node0": "10.0.0.1", "node1": "10.0.0.2"}
 SMALL = ("--gradient-bytes", "2000000", "--batch", "2")
 
 
@@ -113,6 +117,48 @@ async def test_a_record_has_every_step_as_it_ends(hosts, until):
     reasons = {ended.node: ended.reason for ended in ranks.ended}
     assert reasons["node1"] == "killed by SIGKILL"
     assert "Connection closed by peer" in reasons["node0"] or "Connection reset by peer" in reasons["node0"], reasons
+
+
+async def test_torchrun_starts_a_job_again_from_its_checkpoint(hosts, wires, until):
+    """On the same hosts, when a rank is lost. What it does again gives the same losses to the bit."""
+    folder = hosts.folder / "again"
+    running = Torchrun(folder, LabTime.starting_now(), ADDRESSES.get)
+
+    def arguments(name):
+        return ["--record", str(folder / f"{name}.jsonl"), "--lever", str(running.lever(name)), *lines]
+
+    lines = ["--checkpoints", str(folder), "--checkpoint-steps", "4", "--steps", "12", *SMALL]
+    try:
+        running.lever("node1").parent.mkdir(parents=True)
+        running.lever("node1").write_text("data-slow 100")
+        await running.start("foliot_lab.workload.train.job", hosts.places, arguments)
+        await until(lambda: max(steps_of(folder / "node1.jsonl"), default=0) >= 5, DEADLINE_S)
+        first = running.pid("node1/rank")
+        running.signal("node1/rank", signal.SIGKILL)
+        running.lever("node1").unlink()
+        await until(lambda: len(running.ended) == 2, DEADLINE_S)
+    finally:
+        await running.stop()
+    assert first
+    assert [ended.status for ended in running.ended] == [0, 0], running.ended
+    done = steps_of(folder / "node0.jsonl")
+    assert done[-1] == 11
+    assert 4 in done[done.index(4) + 1 :], "the step after the checkpoint was done again"
+    assert 3 not in done[4:]
+    whole = merge({name: read_lines(folder / f"{name}.jsonl", 0) for name in ADDRESSES}, 2)
+    assert len(whole.again_ns) > 0
+    assert not list(folder.glob("*.new"))
+    undisturbed = await hosts.through("undisturbed", *SMALL, "--steps", "12")
+    other = merge({name: read_lines(undisturbed / f"{name}.jsonl", 0) for name in ADDRESSES}, 2)
+    assert whole.loss_sha256(None) == other.loss_sha256(None)
+
+
+def steps_of(file):
+    """The numbers of the steps that a rank has ended, in its order."""
+    if not file.exists():
+        return []
+    lines = [json.loads(line) for line in file.read_text().split("\n")[:-1]]
+    return [line["step"] for line in lines if "ended_ns" in line]
 
 
 async def test_the_bandwidth_test_sums_rightly_and_says_how_fast(hosts):

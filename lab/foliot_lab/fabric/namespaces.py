@@ -145,6 +145,11 @@ def enter_control() -> Namespace:
     return Namespace.present("control")
 
 
+def end_with_parent() -> None:
+    """Has the kernel kill this process when its parent ends."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "tying a process to its parent's life")
+
+
 def child_setup(namespace: Namespace | None = None) -> Callable[[], None]:
     """A `preexec_fn`: the child starts in the namespace, and is killed when the thread that started it ends.
 

@@ -50,7 +50,7 @@ def prepare(fault: FaultSpec, spec: FabricSpec, fabric: Fabric, world: World) ->
     if target.kind in {"nic", "fabric link"}:
         return _link_action(fault, fabric, fabric.plan.links[fault.where])
     if target.kind == "rank":
-        return _rank_action(fault, target.node, world)
+        return _rank_action(fault, world)
     world_action = _world_action(fault, target.node, world)
     if world_action is None:
         raise ValueError(f"{fault.kind} cannot be done to {fault.where}")
@@ -71,25 +71,29 @@ def _world_action(fault: FaultSpec, node: str, world: World) -> Action | None:
         "partition": Action(partial(world.part, where), partial(world.join, where)),
         "clock-step": Action(step, _nothing if lasting else back),
         "bus-cut": Action(world.cut_bus, world.mend_bus),
+        "cut-off": Action(partial(world.cut_off, node), partial(world.plug_in, node)),
+        "drain": Action(partial(world.drain, node), partial(world.use_again, node)),
+        "xid": Action(partial(world.xid, node, fault.number or 0), _nothing),
     }.get(fault.kind)
 
 
-def _rank_action(fault: FaultSpec, node: str, world: World) -> Action:
+def _rank_action(fault: FaultSpec, world: World) -> Action:
+    where = fault.where
     match fault.kind:
         case "kill":
-            return Action(partial(world.signal_rank, node, signal.SIGKILL), _nothing)
+            return Action(partial(world.signal_rank, where, signal.SIGKILL), _nothing)
         case "stop":
             return Action(
-                partial(world.signal_rank, node, signal.SIGSTOP), partial(world.signal_rank, node, signal.SIGCONT)
+                partial(world.signal_rank, where, signal.SIGSTOP), partial(world.signal_rank, where, signal.SIGCONT)
             )
         case "throttle":
-            throttle = Throttle(lambda: world.rank_pid(node), fault.share or 0.5)
+            throttle = Throttle(lambda: world.rank_pid(where), fault.share or 0.5)
             return Action(throttle.start, throttle.stop)
         case "data-slow" | "compute-slow":
             words = f"{fault.kind} {fault.ms or 0.0:g}"
         case _:
             words = fault.kind
-    return Action(partial(world.pull, node, words), partial(world.pull, node, ""))
+    return Action(partial(world.pull, where, words), partial(world.pull, where, ""))
 
 
 def _link_action(fault: FaultSpec, fabric: Fabric, link: Link) -> Action:

@@ -29,25 +29,42 @@ def write_step(path: Path, step_ns: int) -> None:
 class Job(Protocol):
     """A training job on the hosts; `foliot_lab.workload.train.ranks.Ranks` is one."""
 
-    def signal(self, node: str, number: signal.Signals) -> None:
-        """Sends a signal to a node's rank; nothing, if it has none that runs."""
+    def signal(self, where: str, number: signal.Signals) -> None:
+        """Sends a signal to the ranks on a node, or to one (``node3/rank``); nothing, if none runs there."""
 
-    def pid(self, node: str) -> int:
-        """The process of a node's rank; 0: it has none that runs."""
+    def pid(self, where: str) -> int:
+        """The process of a rank; 0: it does not run."""
 
-    def lever(self, node: str) -> Path:
-        """The file in which a node's rank looks before each step, see `train.levers`."""
+    def lose_host(self, host: str) -> None:
+        """Takes notice that a host is lost, as who schedules the job would."""
+
+    def lever(self, where: str) -> Path:
+        """The file in which a rank looks before each step, see `train.levers`."""
+
+
+class Hosts(Protocol):
+    """What befalls hosts from outside; `foliot_lab.services.lab.Lab` has one."""
+
+    def drain(self, node: str, *, over: bool) -> None:
+        """Asks for a node to be left by ranks that can be replaced, or to be used again."""
+
+    def xid(self, node: str, number: int) -> None:
+        """Writes a GPU's error into a node's kernel log."""
+
+    def cut_off(self, node: str, *, away: bool) -> None:
+        """Pulls all cables of a node, frontend and rails, or plugs them in again."""
 
 
 class World:
     """The lab's processes, clocks and bus. A place is a host (``node3``), a process (``node3/probe``) or a service.
 
-    A fault that kills or stops all of a host's processes also reaches its rank of a job. Nothing starts that rank
+    A fault that kills or stops all of a host's processes also reaches its ranks of a job. Nothing starts these
     again.
 
     Parameters:
         step_file: the file with the sum of the steps of a node's clock.
         cut: sets the hosts' ports of the frontend's bridge down (True) or up again.
+        hosts: what befalls hosts from outside.
     """
 
     def __init__(
@@ -56,11 +73,13 @@ class World:
         step_file: Callable[[str], Path],
         cut: Callable[[bool], None],
         partitions: Partitions,
+        hosts: Hosts,
     ) -> None:
         self._supervisor = supervisor
         self._step_file = step_file
         self._cut = cut
         self._partitions = partitions
+        self._hosts = hosts
         self._steps: dict[str, int] = {}
         self.job: Job | None = None
 
@@ -75,6 +94,7 @@ class World:
         for name in self.names(where):
             self._supervisor.kill(name)
         self._signal_rank(where, signal.SIGKILL)
+        self._lose(where)
 
     def restart(self, where: str) -> None:
         """Starts killed processes again."""
@@ -85,25 +105,26 @@ class World:
         """Sends SIGSTOP."""
         self._signal(where, signal.SIGSTOP)
         self._signal_rank(where, signal.SIGSTOP)
+        self._lose(where)
 
     def resume(self, where: str) -> None:
         """Sends SIGCONT."""
         self._signal(where, signal.SIGCONT)
         self._signal_rank(where, signal.SIGCONT)
 
-    def signal_rank(self, node: str, number: signal.Signals) -> None:
-        """Sends a signal to a node's rank of the job."""
-        self._signal_rank(node, number)
+    def signal_rank(self, where: str, number: signal.Signals) -> None:
+        """Sends a signal to a rank of the job."""
+        self._signal_rank(where, number)
 
-    def rank_pid(self, node: str) -> int:
-        """The process of a node's rank; 0: it has none that runs."""
-        return 0 if self.job is None else self.job.pid(node)
+    def rank_pid(self, where: str) -> int:
+        """The process of a rank; 0: it does not run."""
+        return 0 if self.job is None else self.job.pid(where)
 
-    def pull(self, node: str, words: str) -> None:
-        """Has a node's rank do something else from its next step on; without words, what it always does."""
+    def pull(self, where: str, words: str) -> None:
+        """Has a rank do something else from its next step on; without words, what it always does."""
         if self.job is None:
             return
-        lever = self.job.lever(node)
+        lever = self.job.lever(where)
         if words:
             lever.write_text(words)
         else:
@@ -126,6 +147,27 @@ class World:
         """Connects the nodes to the bus again."""
         self._cut(False)
 
+    def cut_off(self, node: str) -> None:
+        """Pulls all cables of a node."""
+        self._hosts.cut_off(node, away=True)
+        self._lose(node)
+
+    def plug_in(self, node: str) -> None:
+        """Plugs all cables of a node in again."""
+        self._hosts.cut_off(node, away=False)
+
+    def drain(self, node: str) -> None:
+        """Asks for a node to be left by ranks that can be replaced."""
+        self._hosts.drain(node, over=False)
+
+    def use_again(self, node: str) -> None:
+        """Lets a drained node be used again."""
+        self._hosts.drain(node, over=True)
+
+    def xid(self, node: str, number: int) -> None:
+        """Writes a GPU's error into a node's kernel log."""
+        self._hosts.xid(node, number)
+
     def part(self, where: str) -> None:
         """Separates two places of the frontend, so that they do not hear each other."""
         self._partitions.cut(*where.split("|"))
@@ -143,3 +185,7 @@ class World:
     def _signal_rank(self, where: str, number: signal.Signals) -> None:
         if self.job is not None:
             self.job.signal(where, number)
+
+    def _lose(self, where: str) -> None:
+        if self.job is not None:
+            self.job.lose_host(where)

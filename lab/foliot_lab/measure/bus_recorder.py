@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME
+from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, OUTCOME, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foliot.bus.client import Bus
     from foliot_lab.measure.clock_truth import LabTime, Truth
-    from foliot_schemas import ClockState, Command, Event, Outcome
+    from foliot_schemas import ClockState, Command, Event, Outcome, WorkerBatch
 
 Message = TypeVar("Message")
 
@@ -26,7 +26,9 @@ class Heard(msgspec.Struct, Generic[Message], frozen=True):
 
 
 class Collector:
-    """Keeps events, commands and outcomes, each id once, and judges every message about a clock by the truth.
+    """Keeps events, commands and outcomes, each id once, and what is told of workers.
+
+    It judges every message about a clock by the truth.
 
     Parameters:
         truth: learns the clocks' states.
@@ -39,6 +41,7 @@ class Collector:
         self.events: list[Heard[Event]] = []
         self.commands: list[Heard[Command]] = []
         self.outcomes: list[Heard[Outcome]] = []
+        self.workers: list[Heard[WorkerBatch]] = []
         self._lab = lab
         self._truth = truth
         self._on_heard = on_heard
@@ -50,6 +53,7 @@ class Collector:
         await bus.subscribe(COMMAND, self.command)
         await bus.subscribe(OUTCOME, self.outcome)
         await bus.subscribe(CLOCK, self.clock)
+        await bus.subscribe(WORKER, self.worker)
 
     async def event(self, event: Event, _subject: str = "") -> None:
         """Keeps an event."""
@@ -65,6 +69,10 @@ class Collector:
         """Keeps an outcome."""
         if self._is_new("outcome", outcome.id):
             self.outcomes.append(self._heard(outcome))
+
+    async def worker(self, batch: WorkerBatch, _subject: str = "") -> None:
+        """Keeps what a node tells of a job's processes."""
+        self.workers.append(Heard(self._lab.now_ns(), batch))
 
     async def clock(self, state: ClockState, _subject: str = "") -> None:
         """Passes on the state of a clock that sync published."""

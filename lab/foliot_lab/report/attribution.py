@@ -30,7 +30,7 @@ import msgspec
 
 from foliot_lab.measure.outages import UNSEEN
 from foliot_lab.report.blast_radius import Scope, scope
-from foliot_schemas.event_kinds import CONTENTION, is_relief
+from foliot_schemas.event_kinds import CONTENTION, find, is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -139,7 +139,7 @@ class _Sorter:
     def _event(self, heard: Heard[Event]) -> Span | None:
         known = self._of_trace.get(heard.message.fault)
         begun = self._of_event.get(heard.message.cause)
-        if begun is not None and is_relief(heard.message) and begun.scope.has_event(heard.message):
+        if begun is not None and _ends(heard.message, begun.scope):
             return begun
         for span in self._faults if known is None else (known, *self._faults):
             if span.lasts_at(heard.at_ns) and span.scope.has_event(heard.message):
@@ -169,3 +169,12 @@ class _Sorter:
     def _following(self, cause: str, at_ns: int) -> Span | None:
         span = self._of_event.get(cause)
         return span if span is not None and span.scope.anywhere and span.lasts_at(at_ns) else None
+
+
+def _ends(event: Event, begun: Scope) -> bool:
+    """Whether an event ends a trouble that belongs to a fault.
+
+    The end of a rank's trouble may be told of another node: the one that has the rank by then.
+    """
+    kind = find(event.kind)
+    return is_relief(event) and ((kind is not None and kind.concerns == "rank") or begun.has_event(event))

@@ -7,12 +7,14 @@ where                  its own things
 ``rail0.leaf1-spine2`` all paths of that rail between a host of that leaf and a host of another
 ``node3``              everything of that node: its NICs and their paths, its clock, its processes
 ``node3/probe``        the same: a dead probe is seen as silence, a dead agent as refusals
-``node3/rank``         the rank of a training job there
+``node3/rank``         the rank of a training job there; one of several, ``node3/rank0``, likewise
 ``sync``               itself, and what a missing service makes of the others: clocks, refusals
 ``bus``                clocks, processes and refusals of anybody: nobody hears anybody
 ====================== =====================================================================================
 
 A fault of a NIC, link or host may hold up the ranks that send by it.
+
+A drained host, or one whose GPU has an error, explains that its ranks go elsewhere, and what is said of the host.
 
 A clock step is done to a host. It explains events about the host's clock and refusals for it, but no event about its
 paths.
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.measure.outages import End, Pair
+from foliot_lab.report.replace_orders import REPLACE, order_of
 from foliot_schemas import event_kinds
 from foliot_schemas.names import nic_name, node_of, parse_path, rail_of
 
@@ -35,6 +38,10 @@ if TYPE_CHECKING:
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_schemas import Command, Event
     from foliot_schemas.event_kinds import Concerned
+
+
+_OF_WISHES = frozenset({"drain", "xid"})
+"""Kinds after which ranks are to leave a host, whose network is well."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,18 +74,26 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         concerns: Concerned = "anything" if known is None else known.concerns
         if concerns in self.anywhere or who in self.names:
             return True
+        if event.evidence.get("verb") == REPLACE:  # a refusal, of which nobody can say where the rank is by now
+            return bool(self._nodes())
         if ">" in who:
-            try:
-                path = parse_path(who)
-            except ValueError:
-                return False
-            return self.has_path(path.source, path.destination)
+            return self._has_path_named(who)
         if concerns == "rank":
-            nodes = self.ranks | {node_of(nic) for nic in self.near}
-            return not nodes.isdisjoint(event.related.get("nodes", ()))
+            return not self._nodes().isdisjoint(event.related.get("nodes", ()))
         if concerns == "nic":
             return who in (self.nics if known is not None and known.is_local else self.near)
         return concerns == "anything" and (who in self.near or any(node_of(nic) == who for nic in self.near))
+
+    def _has_path_named(self, name: str) -> bool:
+        try:
+            path = parse_path(name)
+        except ValueError:
+            return False
+        return self.has_path(path.source, path.destination)
+
+    def _nodes(self) -> frozenset[str]:
+        """The nodes whose ranks the fault may hold up."""
+        return self.ranks | {node_of(nic) for nic in self.near}
 
     def has_end_of(self, flows: Iterable[str]) -> bool:
         """Whether one of these flows, by their names on the bus, begins or ends at a node of the fault's NICs."""
@@ -87,6 +102,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
     def parts_of(self, command: Command) -> tuple[bool, ...]:
         """For every part of a command, in a fixed order: whether it is about the fault's own things."""
+        order = order_of(command)
+        if order is not None:
+            return tuple(change.node in self._nodes() for change in order.changes)
         turned = [nic_name(command.node, rail) in self.nics for rail in (*command.away, *command.back)]
         placed = [
             self.has_path(nic_name(command.node, placement.rail), nic_name(placement.peer, placement.rail))
@@ -122,13 +140,22 @@ def scope(kind: str, where: str, fabric: FabricPlan) -> Scope:
         whole_bus = where == "bus" or where.startswith("nats") or "|" in where
         anywhere: set[Concerned] = {"clock", "process", "rank", "anything"} if whole_bus else {"clock", "anything"}
         return Scope(names=frozenset({where}), anywhere=frozenset(anywhere))
-    if kind == "clock-step":  # done to the host
-        return Scope(names=frozenset({node}), anywhere=frozenset({"anything"}))
-    if where == f"{node}/rank":
-        return Scope(ranks=frozenset({node}))
+    if (narrow := _within_host(kind, where, node)) is not None:
+        return narrow
     own = frozenset(nic for nic in everyone if node_of(nic) == node)
     names = frozenset({node, f"{node}/probe", f"{node}/agent"})
     return Scope(nics=own, near=own, far=everyone - own, names=names)
+
+
+def _within_host(kind: str, where: str, node: str) -> Scope | None:
+    """The blast radius of a fault of a host that leaves its network well; None: it does not."""
+    if kind == "clock-step":  # done to the host
+        return Scope(names=frozenset({node}), anywhere=frozenset({"anything"}))
+    if "/rank" in where:
+        return Scope(ranks=frozenset({node}))
+    if kind in _OF_WISHES:
+        return Scope(names=frozenset({node}), ranks=frozenset({node}))
+    return None
 
 
 def _fabric_link(where: str, fabric: FabricPlan) -> Scope:

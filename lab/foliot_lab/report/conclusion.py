@@ -10,6 +10,7 @@ from foliot_lab.report.contention_text import told as told_of_contention
 from foliot_lab.report.contention_text import told_of_mismatch
 from foliot_lab.report.figures_text import count_of, time_of
 from foliot_lab.report.job_text import summary, told
+from foliot_lab.report.replacement_text import told as told_of_replacement
 from foliot_lab.report.report import Conclusion
 from foliot_lab.report.verdicts import verdicts
 
@@ -38,6 +39,8 @@ def lines(report: Report, conclusion: Conclusion) -> Iterator[str]:
         yield summary(report.train)
     for job in report.jobs:
         yield told(job)
+    for row in report.replacements:
+        yield told_of_replacement(row)
     for said in report.contention:
         yield told_of_contention(said, report.contended)
     for mismatch in report.mismatches:

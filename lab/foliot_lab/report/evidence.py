@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from foliot_lab.workload.flow_record import FlowRecord
     from foliot_lab.workload.jobs import JobsRecord
     from foliot_lab.workload.train.record import JobRecord
-    from foliot_schemas import Command, Event, Outcome
+    from foliot_schemas import Command, Event, Outcome, WorkerBatch
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +32,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[Heard[Event]]
     commands: Sequence[Heard[Command]]
     outcomes: Sequence[Heard[Outcome]] = ()
+    workers: Sequence[Heard[WorkerBatch]] = ()
+    """What nodes told of the processes of a job whose ranks can be replaced."""
     flows: tuple[FlowPlan, ...]
     record: FlowRecord | None
     """The record of `flows`, in their order; None without any."""

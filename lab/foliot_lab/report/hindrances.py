@@ -91,6 +91,8 @@ def _touched(injection: Injection) -> Iterator[str]:
         yield "bus"
     elif injection.kind == "partition":
         yield from _parted(where.split("|"))
+    elif injection.kind == "cut-off":
+        yield f"{where}/bus"
     elif injection.kind in _OF_PROCESSES:
         if where.startswith("nats"):
             yield "bus"

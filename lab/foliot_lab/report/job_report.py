@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from foliot_lab.workload.flow_ways import moves
+from foliot_lab.workload.train.merged_steps import of_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from foliot_lab.measure.intervals import Interval
     from foliot_lab.measure.told_delays import Told
     from foliot_lab.workload.jobs import JobsRecord
+    from foliot_lab.workload.train.merged_steps import MergedSteps
 
 _SECOND_NS = 1_000_000_000
 _BEGINNING_NS = 500_000_000
@@ -73,6 +75,16 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of its rate alone; of a training job, its step alone over its step."""
     slowest_share: float | None
     """The least of its flows."""
+    ranks: int | None = None
+    """This and the next four are of a training job."""
+    spares: int | None = None
+    """Hosts that stand by."""
+    lost_steps: int | None = None
+    """Steps that were done again, after the loss of a rank."""
+    goodput: float | None = None
+    """The share of the run's time in steps that count."""
+    loss_sha256: str | None = None
+    """Of every step's mean loss over the ranks, to compare runs."""
     flows: list[JobFlowReport]
     seconds: list[JobSecond]
 
@@ -98,7 +110,13 @@ class _Job:
         ran = self._ran
         flows = [self._flow(flow) for flow in self._numbers]
         mbps, step_ms = self._mbps(ran), self._step_ms(ran)
+        whole = self._whole if self._spec.kind == "train" else None
         return JobReport(
+            ranks=None if whole is None else whole.size,
+            spares=None if whole is None else self._spec.train().spares,
+            lost_steps=None if whole is None else len(whole.again_ns),
+            goodput=None if whole is None or ran is None else whole.goodput(*ran),
+            loss_sha256=None if whole is None else whole.loss_sha256(self._spec.steps),
             name=self._spec.name,
             kind=self._spec.kind,
             hosts=list(self._jobs.hosts[self._number]),
@@ -114,6 +132,11 @@ class _Job:
             flows=flows,
             seconds=list(self._seconds()),
         )
+
+    @property
+    def _whole(self) -> MergedSteps:
+        """The steps of the training job."""
+        return of_steps(self._jobs.train) if self._jobs.merged is None else self._jobs.merged
 
     @property
     def _has_steps(self) -> bool:
@@ -189,13 +212,8 @@ class _Job:
         if self._spec.kind != "train":
             return self._jobs.record.steps(self._number, 0, until_ns)
         # All ranks do a step together; the last one ends it.
-        ranks = list(self._jobs.train.values())
-        count = min((len(rows) for rows in ranks), default=0)
-        if not count:
-            return np.zeros((0, 2), np.int64)
-        began = np.min([rows["began_ns"][:count] for rows in ranks], axis=0)
-        ended = np.max([rows["ended_ns"][:count] for rows in ranks], axis=0)
-        steps: NDArray[np.int64] = np.column_stack((began, ended))[ended <= until_ns]
+        whole = self._whole
+        steps: NDArray[np.int64] = np.column_stack((whole.began_ns, whole.ended_ns))[whole.ended_ns <= until_ns]
         return steps
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot_lab.workload.train.places import at
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,29 +20,42 @@ _HOLD_UP = frozenset({"stop", "hang", "mismatch"})
 """Kinds that hold up the job while they last, done to a rank."""
 
 
-def finding(fault: FaultReport) -> Iterator[tuple[bool, str]]:
-    """A finding on the job beside a fault: whether it is right, and its sentence; nothing without a job."""
+def finding(fault: FaultReport, *, is_replaced: bool = False) -> Iterator[tuple[bool, str]]:
+    """A finding on the job beside a fault: whether it is right, and its sentence; nothing without a job.
+
+    Parameters:
+        is_replaced: a spare is free for each rank that the fault takes from the job, which is to go on.
+    """
     seen = fault.train
     if seen is None:
         return
-    if seen.deaths:
+    if is_replaced:
+        strangers = [death for death in seen.deaths if not at(fault.where, [death.node])]
+        if strangers:
+            yield False, dead(strangers)
+        elif seen.stuck:
+            yield False, "the job made no step any more"
+        else:
+            yield True, "the job went on"
+    elif seen.deaths:
         yield ends_the_job(fault), dead(seen.deaths)
     elif seen.longest is None:
-        yield True, "the job was not at any step"
-    elif seen.stuck and fault.where.endswith("/rank") and fault.kind in _HOLD_UP:
+        yield not seen.stuck, "the job made no step any more" if seen.stuck else "the job was not at any step"
+    elif seen.stuck and "/rank" in fault.where and fault.kind in _HOLD_UP:
         yield True, f"no rank died, and step {seen.longest.step} waited for it for {seen.longest.ms * 1e-3:.0f} s"
-    elif seen.stuck:
+    elif seen.stuck and not seen.longest.done:
         step = seen.longest
         yield False, f"no rank died, but step {step.step} of {step.node} was not over after {step.ms * 1e-3:.0f} s"
     else:
         before = "" if seen.before_ms is None else f" (before, in the median {seen.before_ms:.0f} ms)"
-        yield True, f"no rank died, no step took longer than {seen.longest.ms:.0f} ms{before}"
+        stands = ", but the job made no step any more" if seen.stuck else ""
+        yield not seen.stuck, f"no rank died, no step took longer than {seen.longest.ms:.0f} ms{before}{stands}"
 
 
 def ends_the_job(fault: FaultReport) -> bool:
     """Whether no job of this kind survives a fault."""
-    node = fault.where.removesuffix("/rank")
-    return fault.kind in _FATAL and node in {death.node for death in (fault.train.deaths if fault.train else ())}
+    dead_ones = [death.node for death in (fault.train.deaths if fault.train else ())]
+    return fault.kind in _FATAL and bool(at(fault.where, dead_ones))
 
 
 def dead(deaths: list[Death]) -> str:
@@ -62,6 +77,8 @@ def summary(job: TrainReport) -> str:
             f"the longest {job.longest.ms:.0f} ms (step {job.longest.step} of {job.longest.node}, at "
             f"{job.longest_at_s:.1f} s)"
         )
+    if job.lost_steps:
+        words.append(f"{job.lost_steps} were done again")
     if job.first_loss is not None and job.last_loss is not None:
         words.append(f"loss from {job.first_loss:.3f} to {job.last_loss:.3f}")
     return "; ".join(words)

@@ -8,6 +8,7 @@ import heapq
 from typing import TYPE_CHECKING, TextIO
 
 from foliot.text.events import sentence
+from foliot_lab.report.replace_orders import REPLACE, in_words
 from foliot_schemas import Command, Event, Outcome, event_kinds
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ _ACTIONS = {
     "compute-slow": ("{where} computes each step for {ms:g} ms longer", "{where} computes as before"),
     "hang": ("{where} begins no further step", "{where} goes on"),
     "mismatch": ("{where} begins another collective than the others", ""),
+    "cut-off": ("pulling all cables of {where}", "plugging all cables of {where} in again"),
+    "xid": ("the kernel of {where} logs XID {number}", ""),
+    "drain": ("draining {where}", "{where} may be used again"),
     "bus-cut": ("cutting {where} off the bus", "{where} is on the bus again"),
 }
 
@@ -156,6 +160,8 @@ class Narrator:
         self.say(sentence(first, who), at_ns=self._lab_ns(first.at_ns), who=speaker)
 
     def _tell_commands(self, commands: list[Command]) -> None:
+        if commands[0].verb == REPLACE:
+            self._tell_replacements(commands)
         nodes = sorted({command.node for command in commands})
         verb = commands[0].verb
         advice = " (as advice)" if commands[0].advice else ""
@@ -166,12 +172,19 @@ class Narrator:
             at_ns=self._lab_ns(min(command.issued_ns for command in commands)),
         )
 
+    def _tell_replacements(self, commands: list[Command]) -> None:
+        at_ns = self._lab_ns(min(command.issued_ns for command in commands))
+        for words in sorted({words for command in commands for words in in_words(command)}):
+            self.say(words, who="remediator", at_ns=at_ns)
+
     def _tell_outcomes(self, outcomes: list[Outcome]) -> None:
         counts = collections.Counter(_action(outcome) for outcome in outcomes)
         words = ", ".join(_counted(count, status) for status, count in counts.most_common())
         confirmed = sum(len(outcome.confirmations) for outcome in outcomes)
         expected = sum(outcome.expected for outcome in outcomes)
         wire = f"; {confirmed} of {expected} pairs confirmed on the wire" if expected else ""
+        if outcomes[0].verb == REPLACE:  # processes confirm it, no packet does
+            wire = ""
         reasons = sorted({outcome.reason for outcome in outcomes if outcome.status in {"refused", "failed"}})
         why = f"; {'; '.join(reasons)}" if reasons else ""
         last_ns = max(max(outcome.moved_ns, outcome.confirmed_ns, outcome.started_ns) for outcome in outcomes)

@@ -15,15 +15,17 @@ from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
 from foliot_lab.report.figures_text import count_of, miss, time_of
 from foliot_lab.report.report import Held
-from foliot_lab.scenario.promises import CUTS, LETS_PASS, OF_PATHS, class_of, expected, promise_of
+from foliot_lab.scenario.promises import CUTS, LETS_PASS, OF_PATHS, class_of, expected, promise_of, takes_ranks
+from foliot_lab.scenario.spec import trained
 from foliot_remediator.settings import RemediatorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from foliot.settings import Section
     from foliot_detector.flap_rules import FlapRule
     from foliot_lab.measure.outages import Verdict
+    from foliot_lab.report.replacement_report import ReplacementReport
     from foliot_lab.report.report import FaultReport, Report
     from foliot_lab.scenario.promises import Key
     from foliot_lab.scenario.spec import FaultSpec, Scenario
@@ -75,7 +77,13 @@ class Outcome:
             if fault.kind not in LETS_PASS and seen is not None:
                 moved = f"traffic was moved ({count_of(fault.moves, 'move')}) though no path was at fault"
                 yield Finding(not fault.moves, moved if fault.moves else "no traffic was moved, rightly")
-        yield from (Finding(right, words) for right, words in of_job.finding(fault))
+        lacking = self._lacks_spares()
+        if lacking is False:
+            yield from self._replaced()
+        elif lacking:
+            yield Finding(True, "no spare was free for what it took")
+        told = of_job.finding(fault, is_replaced=lacking is False)
+        yield from (Finding(right, words) for right, words in told)
         broken = [flow for flow in fault.flows if flow.errors]
         if broken:
             yield Finding(False, f"{count_of(len(broken), 'flow')} broke: {', '.join(flow.id for flow in broken)}")
@@ -118,6 +126,53 @@ class Outcome:
         held = msgspec.structs.replace(held, was=round(counted_ms, 3))
         words = f"found after {time_of(lasted_ms)}{self._off(off)}, {miss(counted_ms, most_ms, 'too late')}"
         yield Finding(held.right, "" if held.right else words, held)
+
+    def _lacks_spares(self) -> bool | None:
+        """Whether fewer spares were free than the fault took ranks; None: nothing of a fault's ranks is promised."""
+        job, ranks = trained(self._scenario), len(self._fault.ranks)
+        most_ms = self._promise.stall_ms if self._own("stall_ms") is None else 0.0
+        acts = self._scenario.services.get("remediator.replace", "act") == "act"
+        if job is None or not job[1].is_replaceable or not ranks or most_ms == math.inf or not acts:
+            return None
+        _, spec = job
+        before = [each for each in self._report.faults if each.injected_ns < self._fault.injected_ns]
+        taken = {row.rank for row in self._rows(before)}
+        hit = [each for each in before if takes_ranks(each.kind, each.where) and not each.ranks]
+        return spec.spares * spec.ranks_per_host - len(taken) - len(hit) < ranks
+
+    def _rows(self, faults: Collection[FaultReport]) -> list[ReplacementReport]:
+        """The ranks that were given to spares because of these faults."""
+        ids = {fault.id for fault in faults}
+        return [row for row in self._report.replacements if row.fault in ids and row.to is not None]
+
+    def _replaced(self) -> Iterator[Finding]:
+        """The finding on the ranks that the fault took from the job."""
+        fault, own_ms = self._fault, self._own("stall_ms")
+        most_ms = self._promise.stall_ms if own_ms is None else own_ms
+        if most_ms == math.inf:
+            return
+        rows = self._rows([fault])
+        missing = sorted({*fault.ranks} - {row.rank for row in rows if row.first_step_ns is not None})
+        off = fault.not_counted.found if own_ms is None else Allowance()
+        if missing:
+            lasted_ms = self._lasted_ms(None)
+            held = Held(what="stall_ms", promised=most_ms, was=None, right=lasted_ms - off.ms <= most_ms)
+            words = f"rank {', '.join(map(str, missing))} was not replaced in {time_of(lasted_ms)}{self._off(off)}"
+            if held.right:
+                yield Finding(True, "it was over before its rank had to be replaced", held)
+            else:
+                yield Finding(False, f"{words}, promised within {time_of(most_ms)}", held)
+            return
+        stall_ms = max(row.stall_ms for row in rows)
+        was_ms = max(0.0, stall_ms - off.ms)
+        held = Held(what="stall_ms", promised=most_ms, was=round(was_ms, 3), right=was_ms <= most_ms)
+        went = ", ".join(f"rank {row.rank} went to {row.to}" for row in rows)
+        words = f"{went}, and the job stood for {time_of(stall_ms)}"
+        yield Finding(
+            held.right,
+            words if held.right else f"{words}{self._off(off)}, {miss(was_ms, most_ms, 'too long')}",
+            held,
+        )
 
     def _moved(self, seen: Verdict | None) -> Finding:
         fault, own_ms = self._fault, self._own("moved_ms")

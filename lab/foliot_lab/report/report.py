@@ -21,6 +21,7 @@ from foliot_lab.report.map_report import MapReport  # noqa: TC001 - msgspec read
 from foliot_lab.report.message_times import lab_ns
 from foliot_lab.report.mismatch_report import MismatchReport, mismatch_reports
 from foliot_lab.report.rank_report import HangReport, StragglerReport, hang_reports, straggler_reports
+from foliot_lab.report.replacement_report import ReplacementReport, befallen, replacement_reports
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -70,6 +71,8 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     flows: list[FlowReport]
     train: TrainFault | None = None
     """None without a training job."""
+    ranks: list[int] = []
+    """Ranks of the training job whose processes were there."""
 
 
 class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +137,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was said of ranks that hold up a training job."""
     stragglers: list[StragglerReport] = []
     """What was said of slow ranks."""
+    replacements: list[ReplacementReport] = []
+    """Ranks that were given to spares, or were to be."""
     map: MapReport | None = None
     """None before it was held against the fabric."""
     verdict: Conclusion | None = None
@@ -221,6 +226,7 @@ def build(evidence: Evidence) -> Report:
     right = said.right() | said.ends_of_before() | {each.event for each in mismatches if each.right}
     found = explain(evidence.events, evidence.commands, faults, right=None if evidence.jobs is None else right)
     causes = {event.message.id: fault for fault, events in found.events.items() for event in events}
+    ordered = {command.message.id: fault for fault, commands in found.commands.items() for command in commands}
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
     accounts = Accounts(evidence, faults, allowances)
@@ -241,6 +247,7 @@ def build(evidence: Evidence) -> Report:
         mismatches=mismatches,
         hangs=hang_reports(evidence, causes),
         stragglers=straggler_reports(evidence, causes),
+        replacements=replacement_reports(evidence, ordered, causes),
     )
 
 
@@ -276,6 +283,7 @@ def _fault(evidence: Evidence, injection: Injection, span: Span, found: Explaine
         not_counted=accounts.allowances.of(injection, detected_ns, moved_ns, restored_ns),
         flows=flow_reports(evidence, injection, span, restored_ns, accounts),
         train=_train(evidence, injection, span),
+        ranks=befallen(injection, None if evidence.job is None else evidence.job.whole),
     )
 
 

@@ -9,10 +9,12 @@ from foliot_lab.report import job_text as of_job
 from foliot_lab.report.figures_text import count_of, miss, time_of
 from foliot_lab.report.outcome import Outcome
 from foliot_lab.report.report import Held, Judged
-from foliot_lab.scenario.promises import promise_of
+from foliot_lab.scenario.promises import promise_of, takes_ranks
+from foliot_lab.scenario.spec import trained
+from foliot_lab.workload.train.places import at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from foliot_lab.measure.outages import Verdict
     from foliot_lab.report.report import Report
@@ -41,6 +43,9 @@ _STARTS = {
     "compute-slow": "{} computed for longer",
     "hang": "{} began no further step",
     "mismatch": "{} began another collective than the others",
+    "cut-off": "{} was cut off from everything",
+    "xid": "the kernel of {} logged an error of a GPU",
+    "drain": "{} was drained",
 }
 
 
@@ -55,6 +60,7 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
     - Ten flaps cost two moves before they are damped.
     - No flow broke, and none stood still for longer than promised while a way lived.
     - No rank of a job died, other than that of a killed host and the ranks that missed it.
+    - A lost rank of a job went to a spare as soon as promised, if one was free. No other rank did.
     - A fault explains every event and command.
 
     A scenario's expectations take the place of the promises.
@@ -66,15 +72,35 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
         words = "; ".join([_STARTS[fault.kind].format(fault.where), *(each.words for each in findings if each.words)])
         held = [each.held for each in findings if each.held is not None]
         judged.append(Judged(fault.id, all(each.right for each in findings), f"{words}.", held))
-    if report.train is not None and report.train.deaths:
+    if report.train is not None and report.train.deaths and _only_lost(report, scenario):
+        judged.append(Judged("", right=True, sentence="No rank of the job died but those that were taken from it."))
+    elif report.train is not None and report.train.deaths:
         right = any(of_job.ends_the_job(fault) for fault in report.faults)
         judged.append(Judged("", right, f"The job ended before its time: {of_job.dead(report.train.deaths)}."))
     elif report.train is not None:
         judged.append(Judged("", right=True, sentence="No rank of the job died."))
+    judged += _healthy(report)
     if report.flows:
         judged.append(_rests(report, scenario))
     judged.append(_strays(report, scenario))
     return judged
+
+
+def _only_lost(report: Report, scenario: Scenario) -> bool:
+    """Whether of a job whose ranks can be replaced only those processes died from which a fault takes the rank."""
+    job = trained(scenario)
+    if job is None or not job[1].is_replaceable or report.train is None:
+        return False
+    places = [fault.where for fault in report.faults if takes_ranks(fault.kind, fault.where)]
+    return all(any(at(where, [death.node]) for where in places) for death in report.train.deaths)
+
+
+def _healthy(report: Report) -> Iterator[Judged]:
+    """What is wrong about ranks that were replaced though nothing befell them."""
+    for row in report.replacements:
+        if row.fault is None and row.to is not None:
+            words = f"Rank {row.rank} of {row.job} went from {row.from_} to {row.to} though nothing befell it there."
+            yield Judged("", right=False, sentence=words)
 
 
 def _rests(report: Report, scenario: Scenario) -> Judged:

@@ -21,7 +21,7 @@ _FORMS: tuple[tuple[TargetKind, re.Pattern[str]], ...] = (
     ("fabric link", re.compile(r"rail(?P<rail>\d+)\.leaf(?P<leaf>\d+)-spine(?P<spine>\d+)")),
     ("host", re.compile(r"node(?P<node>\d+)")),
     ("process", re.compile(rf"node(?P<node>\d+)/(?:{'|'.join(NODE_PROCESSES)})")),
-    ("rank", re.compile(r"node(?P<node>\d+)/rank")),
+    ("rank", re.compile(r"node(?P<node>\d+)/rank(?P<local>\d*)")),
     ("service", re.compile("|".join(CENTRAL))),
     ("bus server", re.compile(r"nats\d*")),
     ("bus", re.compile("bus")),
@@ -36,6 +36,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     node: str = ""
     """The node concerned; empty for fabric links, services and the bus."""
+    local: int | None = None
+    """Of a rank, its number among those of its node; None: it is the only one."""
 
 
 def parse_where(where: str, fabric: FabricSpec) -> Target:
@@ -52,6 +54,7 @@ def parse_where(where: str, fabric: FabricSpec) -> Target:
         if match is None:
             continue
         groups = match.groupdict()
+        local = groups.pop("local", None)
         if kind == "bus server" and where not in server_names(fabric.bus_servers):
             raise ValueError(f"there is no {where}; the bus has {', '.join(server_names(fabric.bus_servers))}")
         for what, number in groups.items():
@@ -59,10 +62,17 @@ def parse_where(where: str, fabric: FabricSpec) -> Target:
             # As the lab writes it: node3, not node03, or two names would mean one thing.
             if str(int(number)) != number or int(number) >= there_are:
                 raise ValueError(f"there is no {what}{number}; the fabric has {what}0 to {what}{there_are - 1}")
-        return Target(kind=kind, name=where, node=f"node{groups['node']}" if "node" in groups else "")
+        if local and str(int(local)) != local:
+            raise ValueError(f"there is no rank{local}; the first of a host is rank0")
+        return Target(
+            kind=kind,
+            name=where,
+            node=f"node{groups['node']}" if "node" in groups else "",
+            local=int(local) if local else None,
+        )
     raise ValueError(
         f"{where!r} names nothing; expected a NIC (node3.rail0), a fabric link (rail0.leaf1-spine2), a host (node3),"
-        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a rank of a training job (node3/rank), a service ({', '.join(CENTRAL)}),"
+        f" a process (node3/{' or node3/'.join(NODE_PROCESSES)}), a rank of a training job (node3/rank, or node3/rank0 of several), a service ({', '.join(CENTRAL)}),"
         " a bus server (nats), bus, or two of them (node3|bus)"
     )
 

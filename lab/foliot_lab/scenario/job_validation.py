@@ -18,6 +18,7 @@ MOST_JOBS = 64
 """Each job has a port of its own."""
 _OF_FLOWS = ("step_mb", "mbps", "read_mbps")
 _LEAST_HOSTS = 2
+_LEAST_RANKS = 2
 
 
 def job_problems(jobs: Sequence[JobSpec | None], fabric: FabricSpec) -> Iterator[Trouble]:
@@ -57,6 +58,7 @@ def _problems(job: JobSpec, fabric: FabricSpec) -> Iterator[tuple[str, str]]:
             yield "for_s", "train has no for_s: it goes on until its steps are done, or the run is over"
         if job.placed != "hash":
             yield "placed", "train has no placed: the lab does not know which ranks send to which"
+        yield from train_problems(job.train(), len(hosts))
         return
     if fabric.spray and job.placed != "hash":
         yield "placed", f"{job.placed} means nothing where leaves spray packets: no flow has a way of its own"
@@ -65,6 +67,18 @@ def _problems(job: JobSpec, fabric: FabricSpec) -> Iterator[tuple[str, str]]:
             yield name, f"{job.kind} has no {name}; only train has"
     if (job.step_mb is None) == (job.mbps is None):
         yield "kind", f"{job.kind} needs either step_mb or mbps"
+
+
+def train_problems(train: TrainSpec, hosts: int) -> Iterator[tuple[str, str]]:
+    """Every error in a training job on so many hosts, by the key to blame."""
+    if train.spares >= hosts:
+        yield "spares", f"{train.spares} spares of {hosts} hosts leave none for ranks"
+    elif train.ranks(hosts) < _LEAST_RANKS:
+        yield "spares", "train needs two ranks or more beside its spares"
+    if train.spares and not train.outlives_ranks:
+        yield "spares", 'spares go with use = "foliot", or with checkpoint_steps: nothing else would use them'
+    if train.checkpoint_steps is not None and train.use == "foliot":
+        yield "checkpoint_steps", 'checkpoint_steps go with use = "plain": ranks that can be replaced need none'
 
 
 def _whole(job: JobSpec) -> JobSpec:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import FaultSpec, Scenario
 
 FaultClass = Literal["carrier", "silent", "mtu", "rank", "other"]
-Key = Literal["found_ms", "moved_ms", "gap_ms", "back_s"]
+Key = Literal["found_ms", "moved_ms", "gap_ms", "back_s", "stall_ms"]
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     found_ms: float = math.inf
     moved_ms: float = math.inf
     gap_ms: float
+    stall_ms: float = math.inf
+    """How long a job whose ranks can be replaced makes no step, beyond the usual length of one."""
     back_s: float = math.inf
     """The time beyond the probation and the damping that the settings ask for."""
     source: str
@@ -78,12 +80,20 @@ _CLASSES: dict[str, FaultClass] = {
 }  # fmt: skip
 CUTS = frozenset(_CLASSES)
 """Kinds that stop traffic for good, so that it must move."""
-LETS_PASS = frozenset({"loss", "loss-one-way", "rate"})
-"""Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts."""
+LETS_PASS = frozenset({"loss", "loss-one-way", "rate", "cut-off"})
+"""Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts. Traffic of a
+host that is cut off has no way at all."""
 _HOLDS_UP = frozenset({"hang", "mismatch", "stop"})
 """Kinds after which the other ranks wait without end."""
 OF_PATHS = CUTS | LETS_PASS
 """Kinds for which traffic may be moved."""
+
+
+_STALL_MS = 8_000.0
+"""A rank that is stopped or begins nothing is known after three seconds. Then processors that others use too have to
+decide, to meet and to copy the state."""
+_TAKES_RANKS = frozenset({"kill", "stop", "hang", "mismatch", "cut-off", "drain"})
+"""Kinds after which the ranks there are to be replaced, done to a rank or to its host."""
 
 
 def class_of(kind: str, where: str) -> FaultClass:
@@ -91,7 +101,7 @@ def class_of(kind: str, where: str) -> FaultClass:
 
     The lost carrier of a fabric link is a switch's, and hosts notice it like any silence.
     """
-    if where.endswith("/rank"):
+    if "/rank" in where:
         return "rank"
     found = _CLASSES.get(kind, "other")
     return "silent" if found == "carrier" and where.startswith("rail") else found
@@ -100,9 +110,16 @@ def class_of(kind: str, where: str) -> FaultClass:
 def promise_of(kind: str, where: str) -> Promise:
     """The default promise on a fault."""
     row = PROMISES[class_of(kind, where)]
-    if row is PROMISES["rank"] and kind not in _HOLDS_UP:
+    if takes_ranks(kind, where):
+        row = msgspec.structs.replace(row, stall_ms=_STALL_MS)
+    if class_of(kind, where) == "rank" and kind not in _HOLDS_UP:
         return msgspec.structs.replace(row, found_ms=math.inf)
     return msgspec.structs.replace(row, gap_ms=math.inf) if kind in LETS_PASS else row
+
+
+def takes_ranks(kind: str, where: str) -> bool:
+    """Whether a fault takes ranks away that can be replaced: its own, or those of its host."""
+    return kind in _TAKES_RANKS and ("/rank" in where or (where.startswith("node") and where.isalnum()))
 
 
 def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
@@ -115,6 +132,8 @@ def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
     if own is not None:
         return float(own)
     of_run = getattr(scenario.expect, key)
+    if key == "stall_ms":
+        return float(of_run) if of_run is not None and takes_ranks(fault.kind, fault.where) else None
     if class_of(fault.kind, fault.where) == "rank" or of_run is None or (key != "gap_ms" and fault.kind not in CUTS):
         return None
     return float(of_run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from foliot_lab.scenario.job_traffic import hosts_of
-from foliot_lab.scenario.job_validation import job_problems
+from foliot_lab.scenario.job_validation import job_problems, train_problems
 from foliot_lab.scenario.spec import (
     RECOVERY_S,
     ClockSpec,
@@ -96,9 +96,12 @@ class _Reader:
         faults = self._faults(tables)
         jobs = self._array(tables, JobSpec, "job")
         if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults and jobs too.
-            self._judge(fabric, faults, _trained(tables, jobs, fabric))
+            train = self._table(tables, TrainSpec, "train") or TrainSpec()
+            self._judge(fabric, faults, _trained(tables, jobs, fabric, train))
             for position, field, reason in job_problems(jobs, fabric):
                 self._refuse(("job", position, field), reason)
+            for field, reason in train_problems(train, fabric.hosts):
+                self._refuse(("train", field), reason)
         run = self._table(tables, RunSpec, "run") or RunSpec()
         workload = self._table(tables, WorkloadSpec, "workload") or WorkloadSpec()
         if jobs:
@@ -125,7 +128,7 @@ class _Reader:
             duration_s=run.duration_s if run.duration_s is not None else max(ends, default=0.0) + RECOVERY_S,
         )
 
-    def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None], trained: set[str]) -> None:
+    def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None], trained: dict[str, int]) -> None:
         for position, field, reason in problems_of(faults, fabric, trained):
             self._refuse(("fault", position, *field.split(".")), reason)
         if fabric.leaves > fabric.hosts:
@@ -160,8 +163,17 @@ class _Reader:
         if run.solo_s is not None and not jobs:
             self._refuse(("run", "solo_s"), "solo_s goes with [[job]]s; there is none")
         for position, job in enumerate(jobs):
+            if job is not None and job.kind == "train" and job.train().outlives_ranks:
+                self._judge_outliving(run, position, job)
             if job is not None and run.duration_s is not None and job.at_s >= run.duration_s:
                 self._refuse(("job", position, "at_s"), f"{job.name} would begin when the run is over")
+
+    def _judge_outliving(self, run: RunSpec, position: int, job: JobSpec) -> None:
+        """Refuses what would halt a job that takes a halted rank for a lost one."""
+        if run.solo_s is not None:
+            self._refuse(("run", "solo_s"), f"{job.name} cannot be halted while others run alone: it would lose ranks")
+        if job.at_s:
+            self._refuse(("job", position, "at_s"), f"{job.name} cannot wait: halted, it would lose ranks")
 
     def _faults(self, tables: dict[str, Any]) -> list[FaultSpec | None]:
         return [
@@ -232,12 +244,19 @@ class _Reader:
         self.problems.append(Problem(line_of(self._lines, place), reason))
 
 
-def _trained(tables: dict[str, Any], jobs: list[JobSpec | None], fabric: FabricSpec) -> set[str]:
-    """The hosts on which a training job has a rank."""
+def _trained(
+    tables: dict[str, Any], jobs: list[JobSpec | None], fabric: FabricSpec, train: TrainSpec
+) -> dict[str, int]:
+    """The hosts of a training job, spares too, each with its number of processes."""
     workload = tables.get("workload")
     if isinstance(workload, dict) and workload.get("kind") == "train":
-        return {f"node{host}" for host in range(fabric.hosts)}
-    return {host for job in jobs if job is not None and job.kind == "train" for host in hosts_of(job, fabric)}
+        return {f"node{host}": train.ranks_per_host for host in range(fabric.hosts)}
+    return {
+        host: job.train().ranks_per_host
+        for job in jobs
+        if job is not None and job.kind == "train"
+        for host in hosts_of(job, fabric)
+    }
 
 
 def _struct(kind: Any) -> type[msgspec.Struct] | None:

@@ -20,6 +20,7 @@ FaultKind = Literal[
     "restart",
     "clock-step", "bus-cut", "partition", "reload", "mtu",
     "throttle", "compute-slow", "data-slow", "hang", "mismatch",
+    "cut-off", "xid", "drain",
 ]  # fmt: skip
 TrainUse = Literal["plain", "foliot"]
 Setting = bool | int | float | str | list[bool | int | float | str]
@@ -30,6 +31,8 @@ to several seconds to come up."""
 RECOVERY_S = 20.0
 """The time after the last fault. With the lab's settings, probation and the decay of the damping penalty are over by
 then."""
+TRAIN = "train"
+"""The name of the training job that is the workload."""
 GLOO_TIMEOUT_S = 1800.0
 """Gloo's own default: an operation may hang for half an hour."""
 
@@ -77,6 +80,12 @@ class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Random walk of the drift, per square root of a second."""
 
 
+RanksPerHost = Annotated[int, msgspec.Meta(ge=1, le=64)]
+Spares = Annotated[int, msgspec.Meta(ge=0, le=252)]
+"""The largest fabric without two hosts that have ranks."""
+CheckpointSteps = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+
+
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The traffic that the fabric carries all the time."""
 
@@ -86,7 +95,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class TrainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A training job: one rank on each host, on all of its rails."""
+    """A training job: one rank or more on each host, on all of its rails; its last hosts may stand by."""
 
     gradient_mb: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 8.0
     """Gradients reduced among all ranks in every step. With four hosts, each rank sends one and a half times as
@@ -100,7 +109,32 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = GLOO_TIMEOUT_S
     """Timeout of every operation of Gloo's."""
     use: TrainUse = "plain"
-    """Whether the job tells Foliot of its collectives (`foliot.torch`), or knows nothing of Foliot."""
+    """Whether the job tells Foliot of its collectives (`foliot.torch`), or knows nothing of Foliot. With `spares`, what
+    tells Foliot also has its lost ranks replaced."""
+    ranks_per_host: RanksPerHost = 1
+    spares: Spares = 0
+    """The job's last hosts, so many, have no rank. They stand by."""
+    checkpoint_steps: CheckpointSteps | None = None
+    """A plain job saves its state each so many steps. torchrun starts it again from there when a rank is lost."""
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether spares take the places of lost ranks."""
+        return self.use == "foliot" and self.spares > 0
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether torchrun starts the job again when it has lost a rank."""
+        return self.checkpoint_steps is not None
+
+    @property
+    def outlives_ranks(self) -> bool:
+        """Whether the job goes on after the loss of a rank, in either way."""
+        return self.is_replaceable or self.is_restarted
+
+    def ranks(self, hosts: int) -> int:
+        """The number of its ranks on so many hosts, spares included."""
+        return self.ranks_per_host * (hosts - self.spares)
 
 
 _Rate = Annotated[float, msgspec.Meta(ge=0.01, le=10_000)]
@@ -129,12 +163,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The ways of its flows over fabric links: as the fabric's hash has it, free of collisions, or all on one link."""
     over: Over = "service"
     gradient_mb: Annotated[float, msgspec.Meta(ge=1, le=1000)] | None = None
-    """This key and the next five are of a training job, as in `TrainSpec`."""
+    """This key and those that follow are of a training job, as in `TrainSpec`."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     steps: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     use: TrainUse | None = None
+    ranks_per_host: RanksPerHost | None = None
+    spares: Spares | None = None
+    checkpoint_steps: CheckpointSteps | None = None
 
     def train(self) -> TrainSpec:
         """The training job that it is, with the defaults of what it leaves out."""
@@ -156,6 +193,8 @@ class FaultExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The longest time in which a flow that it may touch received nothing."""
     back_s: _Limit | None = None
     """From the healing until the last pair is on its way of before."""
+    stall_ms: _Limit | None = None
+    """The longest time without a step of a job that loses a rank by it, beyond a step's usual length."""
 
 
 class Expectation(FaultExpectation, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,6 +228,8 @@ class FaultSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bytes: Annotated[int, msgspec.Meta(ge=576)] | None = None
     """Mtu: the largest IP packet that passes, on the wire. It is at least the size that every host must accept (RFC
     791), so small probes and segments still pass."""
+    number: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] | None = None
+    """Xid: the kind of the error, by NVIDIA's number."""
     offset_ns: Annotated[int, msgspec.Meta(ge=-(10**15), le=10**15)] | None = None
     """Clock step: how far forward; back if negative."""
     expect: FaultExpectation | None = None
@@ -242,6 +283,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 def trains(scenario: Scenario) -> bool:
     """Whether a training job runs in it."""
     return scenario.workload.kind == "train" or any(job.kind == "train" for job in scenario.jobs)
+
+
+def trained(scenario: Scenario) -> tuple[str, TrainSpec] | None:
+    """The training job that runs in it, with its name; None: none does."""
+    if scenario.workload.kind == "train":
+        return TRAIN, scenario.train
+    return next(((job.name, job.train()) for job in scenario.jobs if job.kind == "train"), None)
 
 
 def armed(scenario: Scenario) -> str:

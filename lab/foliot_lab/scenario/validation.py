@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from foliot_lab.scenario.fault_target import Target, parse_where
@@ -10,7 +11,7 @@ from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.topology import MTU_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from foliot_lab.scenario.fault_target import TargetKind
     from foliot_lab.scenario.spec import FabricSpec, FaultKind, FaultSpec
@@ -42,6 +43,9 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "compute-slow": _RANK,
     "hang": _RANK,
     "mismatch": _RANK,
+    "cut-off": frozenset({"host"}),
+    "xid": frozenset({"host"}),
+    "drain": frozenset({"host"}),
 }
 """The targets that each kind of fault can have."""
 
@@ -68,14 +72,16 @@ PARAMETERS: dict[FaultKind, tuple[str, ...]] = {
     "throttle": ("share",),
     "data-slow": ("ms",),
     "compute-slow": ("ms",),
+    "xid": ("number",),
 }
 """The keys that a kind needs besides at_s, kind and where, and that no other kind may have."""
 
-_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes", "ms")
+_ALL_PARAMETERS = ("times", "down_s", "up_s", "share", "mbps", "offset_ns", "bytes", "ms", "number")
 
 _TOUCHES: dict[FaultKind, str] = {
     "link-down": "carrier", "admin-down": "carrier", "flap": "carrier", "reload": "carrier",
     "drop": "filter", "drop-one-way": "filter", "loss": "filter", "loss-one-way": "filter", "mtu": "filter",
+    "cut-off": "carrier",
     "kill": "process", "stop": "process", "restart": "process", "throttle": "process",
     "hang": "program", "mismatch": "program", "data-slow": "program", "compute-slow": "program",
 }  # fmt: skip
@@ -87,12 +93,12 @@ Trouble = tuple[int, str, str]
 
 
 def problems_of(
-    faults: Sequence[FaultSpec | None], fabric: FabricSpec, trained: Collection[str] = ()
+    faults: Sequence[FaultSpec | None], fabric: FabricSpec, trained: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[Trouble]:
     """Every error in these faults for this fabric; None stands for a fault that could not be read.
 
     Parameters:
-        trained: the hosts on which a training job has a rank.
+        trained: the hosts of a training job, spares too, each with its number of processes.
     """
     seen: dict[str, int] = {}
     judged: list[tuple[FaultSpec, Target]] = []
@@ -143,6 +149,8 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
         yield "for_s", "flap has no for_s: it lasts as long as its times, down_s and up_s make it"
     if fault.kind == "restart" and fault.for_s is not None:
         yield "for_s", "restart has no for_s: it is over when the process is back"
+    if fault.kind == "xid" and fault.for_s is not None:
+        yield "for_s", "xid has no for_s: what was logged stays so"
     if fault.kind == "clock-step" and fault.offset_ns == 0:
         yield "offset_ns", "a clock step of 0 is none"
     if fault.kind == "mtu" and fault.bytes is not None and fault.bytes >= MTU_BYTES:
@@ -151,9 +159,16 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
         yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
 
 
-def _rank_problems(fault: FaultSpec, target: Target, trained: Collection[str]) -> Iterator[tuple[str, str]]:
-    if target.node not in trained:
+def _rank_problems(fault: FaultSpec, target: Target, trained: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    count = trained.get(target.node, 0)
+    if not count:
         yield "where", f"no training job has a rank on {target.node}"
+    elif target.local is None and count > 1:
+        yield "where", f"{target.node} has {count} ranks: {target.node}/rank0 to {target.node}/rank{count - 1}"
+    elif target.local is not None and count == 1:
+        yield "where", f"{target.node} has one rank: {target.node}/rank"
+    elif target.local is not None and target.local >= count:
+        yield "where", f"there is no {fault.where}; {target.node} has {target.node}/rank0 to rank{count - 1}"
     if fault.kind == "kill" and fault.for_s is not None:
         yield "for_s", "the kill of a rank has no for_s: nothing starts it again"
     if fault.kind == "mismatch" and fault.for_s is not None:
@@ -172,6 +187,12 @@ def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:
         yield "expect.back_s", "the fault lasts to the end of the run: give it for_s, or leave back_s out"
 
 
+def _inside(one: Target, other: Target) -> bool:
+    """Whether one of them is part of the other."""
+    # A host's processes are its probe, its agent and its ranks.
+    return one.node == other.node != "" and "host" in {one.kind, other.kind}
+
+
 def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Target) -> bool:
     # A fault that removes a device also removes all other faults on it.
     away = "reload" in {one.kind, other.kind} and {target.kind, other_target.kind} <= _LINKS
@@ -182,9 +203,7 @@ def _collide(one: FaultSpec, target: Target, other: FaultSpec, other_target: Tar
     if one.kind == other.kind == "partition":
         return _meet(one.where.split("|"), other.where.split("|"))
     same = target.name == other_target.name
-    # A host's processes are its probe and its agent.
-    inside = target.node == other_target.node != "" and "host" in {target.kind, other_target.kind}
-    return same or inside
+    return same or _inside(target, other_target)
 
 
 def _touched(fault: FaultSpec) -> str:

@@ -17,12 +17,13 @@ from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
 from foliot.text.toml_text import toml
 from foliot_lab.faults.skewed_clock import Skew, SkewSpec
 from foliot_lab.faults.world import write_step
+from foliot_lab.scenario.spec import trained
 from foliot_lab.scenario.topology import CENTRAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from foliot_lab.scenario.spec import ClockSpec
+    from foliot_lab.scenario.spec import ClockSpec, Scenario
     from foliot_lab.scenario.topology import FabricPlan
 
 GATEWAY_PORT = 8470
@@ -66,6 +67,10 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """The socket on which a node's agent hears ranks of training jobs."""
         return self.folder / f"{node}.ranks"
 
+    def kernel_log(self, node: str) -> Path:
+        """The pipe that a node's agent reads as its kernel's log."""
+        return self.folder / f"{node}.kmsg"
+
     def loop_steps(self, process: str) -> Path:
         """The file with the steps of a service's loop, see `foliot.runtime.loop_steps`."""
         return self.folder / f"{process.replace('/', '-')}.steps"
@@ -87,6 +92,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
                 "FOLIOT_CLOCK_SKEW": str(self.skew(node)),
                 "FOLIOT_CLOCK__PAGE": str(self.clock_page(node)),
                 "FOLIOT_AGENT__RANK_SOCKET": str(self.rank_socket(node)),
+                "FOLIOT_AGENT__KERNEL_LOG": str(self.kernel_log(node)),
             }
         return own
 
@@ -174,6 +180,12 @@ def homes(chosen: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
         for (node, peer, rail), entropy in sorted(chosen.items())
     ]
     return {"remediator.placements": rules} if rules else {}
+
+
+def replacing(scenario: Scenario) -> dict[str, Any]:
+    """The settings, by dotted name, with which the ranks of a scenario's job are replaced; empty if they cannot be."""
+    job = trained(scenario)
+    return {"remediator.replace": "act"} if job is not None and job[1].is_replaceable else {}
 
 
 def write_configs(

@@ -20,6 +20,9 @@ from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.namespaces import enter_control, entering, inside
 from foliot_lab.fabric.partition import Partitions
 from foliot_lab.fabric.rtnetlink import Rtnetlink, link_state
+from foliot_lab.faults.drains import Drains
+from foliot_lab.faults.host_faults import HostFaults
+from foliot_lab.faults.kernel_logs import KernelLogs
 from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime, Truth
 from foliot_lab.measure.told_delays import ToldDelays
@@ -92,17 +95,27 @@ class Lab:
         self.fabric = Fabric.build(self.plan, enter_control())
         self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk))
         self.placement = place(self.scenario, self.fabric, self.nodes)
-        services = self.scenario.services | deployment.homes(self.placement.homes())
+        homes = deployment.homes(self.placement.homes())
+        services = deployment.replacing(self.scenario) | self.scenario.services | homes
         deployment.write_configs(self._settings, services, self._desk, self.addresses)
         frontend = Rtnetlink(self.fabric.control)
         ports = {host: _index(self.fabric.control, host) for host in self.plan.hosts}
 
+        def pull(host: str, away: bool) -> None:
+            frontend.request(link_state(ports[host], up=not away))
+
         def cut(away: bool) -> None:
-            for index in ports.values():
-                frontend.request(link_state(index, up=not away))
+            for host in ports:
+                pull(host, away)
 
         self._partitions = Partitions(self.fabric)
-        self.world = World(self.supervisor, self._desk.step, cut, self._partitions)
+        self._hosts = HostFaults(
+            self.fabric,
+            pull,
+            KernelLogs(self.plan.hosts, self._desk.kernel_log),
+            Drains(self.scheduler),
+        )
+        self.world = World(self.supervisor, self._desk.step, cut, self._partitions, self._hosts)
         descriptors = {
             name: self.fabric.namespace(name).fd for name in ("control", *self.plan.hosts, *self.plan.central)
         }
@@ -186,6 +199,8 @@ class Lab:
         """
         if hasattr(self, "fabric"):
             await foreign_processes.see_out(self.fabric.namespaces())
+        if hasattr(self, "_hosts"):
+            await self._hosts.close()
         if hasattr(self, "bus"):
             await self.bus.close()
         await self.supervisor.stop((*LAST, *self.plan.bus_servers))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from foliot_lab.workload.flow_record import FlowRecord
     from foliot_lab.workload.flow_ways import Way
     from foliot_lab.workload.flows import Flows
+    from foliot_lab.workload.train.merged_steps import MergedSteps
 
 _DRAINED_S = 0.2
 """A job that was stopped has nothing on its way any more when so long no byte has come."""
@@ -48,7 +49,10 @@ class Training(Protocol):
         """Lets all ranks go on."""
 
     def steps(self) -> dict[str, NDArray[np.void]]:
-        """The steps that each rank has done so far, of `train.record.STEP`."""
+        """The steps that each process has done so far, of `train.record.STEP`."""
+
+    def merged(self) -> MergedSteps:
+        """The steps that the job has done so far, whichever processes did them."""
 
 
 class JobsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +77,8 @@ class JobsRecord(msgspec.Struct, frozen=True, kw_only=True):
     fabric: FabricPlan
     train: Mapping[str, NDArray[np.void]] = {}
     """The steps of each rank of the training job, of `train.record.STEP`."""
+    merged: MergedSteps | None = None
+    """Its steps, whichever processes did them; None: those of `train`."""
     zero_ns: int
     """Second 0 of the scenario."""
 
@@ -142,6 +148,7 @@ class Jobs:
             full=self._loads.full(),
             fabric=self._lab.plan,
             train={} if self._training is None else self._training.steps(),
+            merged=None if self._training is None else self._training.merged(),
             zero_ns=zero_ns,
         )
 

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from foliot_lab.scenario.job_traffic import hosts_of, rails_of
+from foliot_lab.scenario.spec import TRAIN
 from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.workload.flows import Flows, how_it_sends, plan_jobs
 from foliot_lab.workload.flows import plan as plan_flows
 from foliot_lab.workload.jobs import Jobs
-from foliot_lab.workload.train.ranks import Ranks, last_words, places
+from foliot_lab.workload.train.merged_steps import merge, read_lines
+from foliot_lab.workload.train.places import file_stem, places
+from foliot_lab.workload.train.ranks import Ranks, last_words
 from foliot_lab.workload.train.record import JobRecord, read
+from foliot_lab.workload.train.torchrun import Torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from foliot_lab.services.lab import Lab
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_lab.workload.flow_record import FlowRecord
+    from foliot_lab.workload.train.merged_steps import MergedSteps
 
 JOB = "foliot_lab.workload.train.job"
 _FLOWS_OPEN_S = 60.0
@@ -85,7 +90,7 @@ class Job:
         self,
         lab: Lab,
         spec: TrainSpec | None = None,
-        name: str = "train",
+        name: str = TRAIN,
         over: Over = "service",
         *,
         hosts: tuple[str, ...] | None = None,
@@ -93,56 +98,60 @@ class Job:
     ) -> None:
         self.folder = lab.folder / name
         self.name = name
+        self.spec = lab.scenario.train if spec is None else spec
         self._lab = lab
-        self._hosts = lab.plan.hosts if hosts is None else hosts
-        self._rails = rails
-        self._spec = lab.scenario.train if spec is None else spec
-        self._over: Over = over
-        self._ranks = Ranks(self.folder, lab.time)
+        self._places = places(lab, over, hosts, rails, ranks_per_host=self.spec.ranks_per_host, spares=self.spec.spares)
+        self._ranks = (
+            Torchrun(self.folder, lab.time, lab.plan.front) if self.spec.is_restarted else Ranks(self.folder, lab.time)
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of its ranks."""
+        return sum(not place.is_spare for place in self._places)
 
     async def begin(self) -> None:
-        """Returns when every rank has done a step.
+        """Returns when every rank has done a step, and every spare stands by.
 
         Raises:
             NotReadyError: one ended before, or it took too long.
         """
         self._lab.world.job = self._ranks
-        await self._ranks.start(
-            JOB,
-            places(self._lab, self._over, self._hosts, self._rails),
-            self._lab.plan.front(self._hosts[0]),
-            self._arguments,
-        )
-        try:
-            async with asyncio.timeout(_JOB_BEGINS_S):
-                while not all(_has_begun(self.file(host)) for host in self._hosts):
-                    for ended in self._ranks.ended:
-                        raise NotReadyError(f"the rank of {ended.node} ended: {ended.reason} (see {self.folder})")
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            waiting = [host for host in self._hosts if not _has_begun(self.file(host))]
-            said = last_words(self._ranks.log(waiting[0]))
-            raise NotReadyError(
-                f"after {_JOB_BEGINS_S:.0f} s the job had not begun on {', '.join(waiting)}; {waiting[0]}: {said}"
-            ) from None
+        if isinstance(self._ranks, Ranks):
+            front = self._lab.plan.front(self._places[0].node)
+            await self._ranks.start(JOB, self._places, front, self._arguments)
+            await self._begun([place.name for place in self._places])
+        else:
+            await self._ranks.start(JOB, self._places, self._arguments)
+            await self._begun([place.name for place in self._places if not place.is_spare])
 
-    def file(self, host: str) -> Path:
-        """The record of a host's rank."""
-        return self.folder / f"{host}.jsonl"
+    def file(self, place: str) -> Path:
+        """The record of the process at a place."""
+        return self.folder / f"{file_stem(place)}.jsonl"
 
     def pause(self) -> None:
-        """Halts all ranks."""
-        for host in self._hosts:
-            self._ranks.signal(host, signal.SIGSTOP)
+        """Halts all ranks, of a job that survives it: no other could tell a halted rank from a lost one."""
+        for place in self._places if not self.spec.outlives_ranks else ():
+            self._ranks.signal(place.name, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Lets all ranks go on."""
-        for host in self._hosts:
-            self._ranks.signal(host, signal.SIGCONT)
+        for place in self._places if not self.spec.outlives_ranks else ():
+            self._ranks.signal(place.name, signal.SIGCONT)
 
     def steps(self) -> dict[str, NDArray[np.void]]:
-        """The steps that each rank has done so far, of `train.record.STEP`."""
-        return {host: read(self.file(host), self._lab.time.base_ns) for host in self._hosts}
+        """The steps that each process has done so far, of `train.record.STEP`."""
+        base_ns = self._lab.time.base_ns
+        return {
+            place.name: steps
+            for place in self._places
+            if len(steps := read(self.file(place.name), base_ns)) or not place.is_spare
+        }
+
+    def merged(self) -> MergedSteps:
+        """The steps that the job has done so far, whichever processes did them."""
+        base_ns = self._lab.time.base_ns
+        return merge({place.name: read_lines(self.file(place.name), base_ns) for place in self._places}, self.size)
 
     def record(self, zero_ns: int, since_ns: int = 0) -> JobRecord:
         """The record so far; second 0 of the story is given as lab time.
@@ -151,22 +160,27 @@ class Job:
             since_ns: steps that began before are left out: the job was alone, or halted.
         """
         return JobRecord(
-            spec=self._spec,
+            name=self.name,
+            spec=self.spec,
             folder=str(self.folder),
-            steps={host: steps[steps["began_ns"] >= since_ns] for host, steps in self.steps().items()},
+            steps={name: steps[steps["began_ns"] >= since_ns] for name, steps in self.steps().items()},
+            merged=self.merged(),
             ended=tuple(self._ranks.ended),
             zero_ns=zero_ns,
             at_ns=self._lab.time.now_ns(),
         )
 
     def pids(self) -> dict[str, int]:
-        """The ranks' processes, by name; 0: it has ended."""
-        return {f"{host}/train": self._ranks.pid(host) for host in self._hosts}
+        """The processes, by name: ``node3/train``, or ``node3/train0`` of several; 0: it has ended."""
+        return {
+            f"{place.node}/train{'' if place.local is None else place.local}": self._ranks.pid(place.name)
+            for place in self._places
+        }
 
     async def over(self) -> None:
         """Returns when no rank runs any more, or one has ended before its steps were done."""
         # Processes end.
-        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < len(self._hosts):  # noqa: ASYNC110
+        while not any(each.status for each in self._ranks.ended) and len(self._ranks.ended) < self._started:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
     async def end(self) -> None:
@@ -174,15 +188,49 @@ class Job:
         self._lab.world.job = None
         await self._ranks.stop()
 
-    def _arguments(self, host: str) -> list[str]:
-        spec = self._spec
-        return [
-            "--record", str(self.file(host)), "--gradient-bytes", str(round(spec.gradient_mb * 1e6)),
+    @property
+    def _started(self) -> int:
+        """The number of processes that the lab has started: ranks and spares, or torchrun's agents."""
+        return len(self._places) // (self.spec.ranks_per_host if self.spec.is_restarted else 1)
+
+    async def _begun(self, names: Sequence[str]) -> None:
+        try:
+            async with asyncio.timeout(_JOB_BEGINS_S):
+                while waiting := [name for name in names if not self._has_begun(name)]:
+                    for ended in self._ranks.ended:
+                        raise NotReadyError(f"the rank of {ended.node} ended: {ended.reason} (see {self.folder})")
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            said = last_words(self._ranks.log(waiting[0]))
+            raise NotReadyError(
+                f"after {_JOB_BEGINS_S:.0f} s the job had not begun on {', '.join(waiting)}; {waiting[0]}: {said}"
+            ) from None
+
+    def _has_begun(self, name: str) -> bool:
+        """Whether a rank has done a step, or a spare has made what it needs."""
+        file = self.file(name)
+        is_spare = any(place.name == name and place.is_spare for place in self._places)
+        return file.exists() and (is_spare or len(read(file, 0)) > 0)
+
+    def _arguments(self, place: str) -> list[str]:
+        spec = self.spec
+        words = [
+            "--record", str(self.file(place)),
+            "--lever", str(self._ranks.lever(place)),
+            "--gradient-bytes", str(round(spec.gradient_mb * 1e6)),
             "--batch", str(spec.batch),
-            "--steps", str(spec.steps or 0), "--seed", str(spec.seed), "--timeout-s", str(spec.timeout_s),
-            "--lever", str(self._ranks.lever(host)),
-            *(("--job", self.name, "--rank-socket", str(self._lab.rank_socket(host))) if spec.use == "foliot" else ()),
+            "--steps", str(spec.steps or 0),
+            "--seed", str(spec.seed),
+            "--timeout-s", str(spec.timeout_s),
         ]  # fmt: skip
+        if spec.use == "foliot":
+            host = place.partition("/")[0]
+            words += ["--job", self.name, "--rank-socket", str(self._lab.rank_socket(host))]
+        if spec.is_replaceable:
+            words += ["--replaceable"]
+        if spec.checkpoint_steps is not None:
+            words += ["--checkpoints", str(self.folder), "--checkpoint-steps", str(spec.checkpoint_steps)]
+        return words
 
 
 @contextlib.asynccontextmanager
@@ -213,7 +261,7 @@ async def _training(lab: Lab, out: TextIO) -> AsyncIterator[Load]:
         await job.begin()
         await _settle(lab, home)
         out.write(
-            f"workload: train, {len(lab.plan.hosts)} ranks on {len(lab.plan.rails)} rails, "
+            f"workload: train, {job.size} ranks on {len(lab.plan.rails)} rails, "
             f"{lab.scenario.train.gradient_mb:g} MB of"
             f" gradients a step; each rank's steps in {job.folder}\n"
         )
@@ -281,7 +329,3 @@ async def _settle(lab: Lab, home: dict[str, tuple[object, ...]]) -> None:
 def _ways(lab: Lab) -> dict[str, tuple[object, ...]]:
     """The placements of every node's traffic, as the remediator has written them."""
     return {node: (paths.away, paths.placements) for node, paths in lab.readiness.placed.items()}
-
-
-def _has_begun(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 _BACKEND = "gloo-devices"
 
 
-def join(addresses: Sequence[str], timeout_s: float) -> None:
-    """Makes the default group, by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them.
+def open_devices(addresses: Sequence[str]) -> None:
+    """Has every group of this process open a device of Gloo's at each of these addresses.
 
-    Gloo opens a device at each address and deals its operations to them in turn. PyTorch gives its own backend of that
-    name no devices. So a backend of another name makes the group.
-
-    Raises:
-        RuntimeError: an address is not this host's, or a rank did not come in time.
+    Gloo deals its operations to them in turn. PyTorch gives its own backend of that name no devices. So a backend of
+    another name makes the groups.
     """
 
     def make(store: dist.Store, rank: int, size: int, timeout: dt.timedelta) -> dist.ProcessGroupGloo:
@@ -39,6 +36,25 @@ def join(addresses: Sequence[str], timeout_s: float) -> None:
     # A sum is the same in every run only if one thread makes it.
     torch.set_num_threads(1)
     dist.Backend.register_backend(_BACKEND, make, devices=["cpu"])
+
+
+def form(store: dist.Store, rank: int, size: int, *, timeout_s: float) -> None:
+    """Makes the default group of ranks that meet at a store.
+
+    Raises:
+        RuntimeError: an address is not this host's, or a rank did not come in time.
+    """
+    timeout = dt.timedelta(seconds=timeout_s)
+    dist.init_process_group(_BACKEND, store=store, rank=rank, world_size=size, timeout=timeout)
+
+
+def join(addresses: Sequence[str], timeout_s: float) -> None:
+    """Makes the default group, by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them.
+
+    Raises:
+        RuntimeError: an address is not this host's, or a rank did not come in time.
+    """
+    open_devices(addresses)
     dist.init_process_group(_BACKEND, timeout=dt.timedelta(seconds=timeout_s))
 
 
@@ -50,7 +66,11 @@ def work(task: Callable[[], None]) -> NoReturn:
     """
     try:
         task()
-        dist.barrier()
+        if dist.is_initialized():
+            dist.barrier()
+    except SystemExit as end:  # another process has its rank
+        sys.stdout.flush()
+        os._exit(int(end.code or 0))
     except Exception:  # noqa: BLE001 - whatever it is, it is told and ends the rank
         traceback.print_exc()
         os._exit(1)

@@ -1,4 +1,4 @@
-"""The processes of a job: one rank on each host, in the host's network namespace.
+"""The processes of a job: its ranks and its spares, each in the network namespace of its host.
 
 They are started once and watched, and never started again.
 """
@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from foliot_lab.fabric.namespaces import child_setup
+from foliot_lab.workload.train.places import at, file_stem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.measure.clock_truth import LabTime
-    from foliot_lab.scenario.spec import Over
-    from foliot_lab.services.lab import Lab
+    from foliot_lab.workload.train.places import Place
 
 STORE_PORT = 29500
 """torchrun's default port of the store."""
@@ -37,19 +37,11 @@ _TAIL_BYTES = 4096
 _LONGEST_REASON = 200
 
 
-class Place(NamedTuple):
-    """The place of a rank: its host and addresses."""
-
-    node: str
-    namespace: Namespace
-    addresses: tuple[str, ...]
-    """The addresses, one per rail; Gloo opens a device at each."""
-
-
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's process that has ended."""
 
     node: str
+    """The name of its place, see `Place.name`."""
     at_ns: int
     """Lab time."""
     status: int
@@ -61,8 +53,11 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class Ranks:
     """A job's processes. Make it by `start`; `stop` whatever happens.
 
+    Processes are known by the names of their places, see `Place.name`. Where a method takes a host, it means all
+    processes there.
+
     Parameters:
-        folder: the logs, one per node.
+        folder: the logs, one per place.
     """
 
     def __init__(self, folder: Path, time: LabTime) -> None:
@@ -76,40 +71,47 @@ class Ranks:
     async def start(
         self, module: str, places: Sequence[Place], master: str, arguments: Callable[[str], Sequence[str]]
     ) -> None:
-        """Starts all ranks of a program, in the order of the places.
+        """Starts all processes of a program, in the order of the places; the spares have no rank.
 
         Parameters:
             module: takes an ``--address`` per device, and the rest from the environment as torchrun sets it.
             master: the address of rank 0's store, by which the ranks find one another. No backend fault cuts it.
-            arguments: further arguments, by node.
+            arguments: further arguments, by the name of the place.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        size = sum(not place.is_spare for place in places)
         for rank, place in enumerate(places):
-            environment = _environment(rank, len(places), master)
+            environment = _environment(None if place.is_spare else rank, size, master)
             devices = [word for address in place.addresses for word in ("--address", address)]
-            process = await self._spawn(place, environment, [module, *devices, *arguments(place.node)])
-            self._processes[place.node] = process
-            self._watchers.append(asyncio.create_task(self._watch(place.node, process)))
+            words = [module, *devices, *arguments(place.name)]
+            process = await spawn(place.namespace, environment, words, self.log(place.name))
+            self._processes[place.name] = process
+            self._watchers.append(asyncio.create_task(self._watch(place, process)))
 
-    def signal(self, node: str, number: signal.Signals) -> None:
-        """Sends a signal to a node's rank, if it runs."""
-        process = self._processes.get(node)
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+    def signal(self, where: str, number: signal.Signals) -> None:
+        """Sends a signal to the processes at a place, or on a host, that run."""
+        for name in at(where, self._processes):
+            if self._processes[name].returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._processes[name].send_signal(number)
 
-    def pid(self, node: str) -> int:
-        """The process id of a node's rank; 0: it does not run."""
-        process = self._processes.get(node)
-        return process.pid if process is not None and process.returncode is None else 0
+    def pid(self, where: str) -> int:
+        """The process id at a place; 0: it does not run."""
+        for name in at(where, self._processes):
+            if self._processes[name].returncode is None:
+                return self._processes[name].pid
+        return 0
 
-    def lever(self, node: str) -> Path:
-        """The file in which a node's rank looks before each step, see `levers.py`."""
-        return self.folder / f"{node}.lever"
+    def lever(self, where: str) -> Path:
+        """The file in which the process at a place looks before each step, see `levers.py`."""
+        return self.folder / f"{file_stem(where.removesuffix('/rank'))}.lever"
 
-    def log(self, node: str) -> Path:
-        """The output of a node's rank."""
-        return self.folder / f"{node}.log"
+    def lose_host(self, host: str) -> None:
+        """Does nothing: nobody schedules these processes anew."""
+
+    def log(self, where: str) -> Path:
+        """The output of the process at a place."""
+        return self.folder / f"{file_stem(where.removesuffix('/rank'))}.log"
 
     async def finished(self) -> None:
         """Returns when no rank runs any more."""
@@ -119,60 +121,48 @@ class Ranks:
         """Ends all ranks. May be called twice."""
         for watcher in self._watchers:
             watcher.cancel()
-        for node in self._processes:
-            self.signal(node, signal.SIGCONT)
-            self.signal(node, signal.SIGTERM)
+        for name in self._processes:
+            self.signal(name, signal.SIGCONT)
+            self.signal(name, signal.SIGTERM)
         deadline_s = time.monotonic() + _GRACE_S
-        for node, process in self._processes.items():
+        for name, process in self._processes.items():
             try:
                 await asyncio.wait_for(process.wait(), max(0.0, deadline_s - time.monotonic()))
             except TimeoutError:
-                self.signal(node, signal.SIGKILL)
+                self.signal(name, signal.SIGKILL)
                 await process.wait()
 
-    async def _spawn(
-        self, place: Place, environment: Mapping[str, str], arguments: Sequence[str]
-    ) -> asyncio.subprocess.Process:
-        enter = child_setup(place.namespace)
-
-        def prepare() -> None:
-            enter()
-            os.nice(_NICENESS)
-
-        with self.log(place.node).open("wb") as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", *arguments, env={**os.environ, **environment}, stdin=asyncio.subprocess.DEVNULL,
-                stdout=log, stderr=log, preexec_fn=prepare, start_new_session=True,
-            )  # fmt: skip
-
-    async def _watch(self, node: str, process: asyncio.subprocess.Process) -> None:
+    async def _watch(self, place: Place, process: asyncio.subprocess.Process) -> None:
         status = await process.wait()
-        reason = last_words(self.log(node)) if status >= 0 else f"killed by {signal.Signals(-status).name}"
-        self.ended.append(Ended(node=node, at_ns=self._time.now_ns(), status=status, reason=reason))
+        self.ended.append(ended(place, self._time.now_ns(), status, self.log(place.name)))
 
 
-def places(
-    lab: Lab, over: Over = "service", hosts: Sequence[str] | None = None, rails: Sequence[str] | None = None
-) -> list[Place]:
-    """One place on each host of a lab, with its service addresses, or its NICs'.
+async def spawn(
+    namespace: Namespace, environment: Mapping[str, str], arguments: Sequence[str], log: Path
+) -> asyncio.subprocess.Process:
+    """Starts a module of Python's in a host's namespace, as nice as a rank is.
 
     Parameters:
-        hosts: in the order of their ranks; default: all.
-        rails: default: all.
+        arguments: the module, and its own.
+        log: of its output, made anew.
     """
-    nodes = {node.name: node for node in lab.nodes}
-    return [
-        Place(
-            host,
-            lab.fabric.host(host),
-            tuple(
-                nic.service_address if over == "service" else lab.plan.underlay(host, nic.rail)
-                for nic in nodes[host].nics
-                if rails is None or nic.rail in rails
-            ),
-        )
-        for host in (nodes if hosts is None else hosts)
-    ]
+    enter = child_setup(namespace)
+
+    def prepare() -> None:
+        enter()
+        os.nice(_NICENESS)
+
+    with log.open("wb") as output:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *arguments, env={**os.environ, **environment}, stdin=asyncio.subprocess.DEVNULL,
+            stdout=output, stderr=output, preexec_fn=prepare, start_new_session=True,
+        )  # fmt: skip
+
+
+def ended(place: Place, at_ns: int, status: int, log: Path) -> Ended:
+    """What is told of a process that has ended."""
+    reason = last_words(log) if status >= 0 else f"killed by {signal.Signals(-status).name}"
+    return Ended(node=place.name, at_ns=at_ns, status=status, reason=reason)
 
 
 def missing() -> str:
@@ -194,9 +184,10 @@ def last_words(log: Path) -> str:
     return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}..."
 
 
-def _environment(rank: int, size: int, master: str) -> dict[str, str]:
+def _environment(rank: int | None, size: int, master: str) -> dict[str, str]:
+    """The variables of a process; None: it is a spare."""
     return {
-        "RANK": str(rank),
+        **({"FOLIOT_SPARE": "1"} if rank is None else {"RANK": str(rank)}),
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": master,
         "MASTER_PORT": str(STORE_PORT),

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from foliot_lab.scenario.spec import TRAIN
+from foliot_lab.workload.train.merged_steps import MergedSteps, of_steps
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -26,9 +29,10 @@ _BESIDE_NS = 5_000_000_000
 class _Line(msgspec.Struct, frozen=True):
     step: int
     began_ns: int
-    ended_ns: int
-    comm_ns: int
     loss: float
+    ended_ns: int = 0
+    """0: the step's loss was known, and no more."""
+    comm_ns: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,14 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of the first loss over the ranks."""
     last_loss: float | None
     deaths: list[Death]
+    spares: int = 0
+    """Hosts that stand by."""
+    lost_steps: int = 0
+    """Steps that were done again, after the loss of a rank."""
+    goodput: float | None = None
+    """The share of the run's time in steps that count."""
+    loss_sha256: str | None = None
+    """Of every step's mean loss over the ranks, to compare runs; null: no step was done."""
     folder: str
     """Folder with the record of each step and rank."""
 
@@ -91,23 +103,36 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a job, at the end of a run or before."""
 
+    name: str = TRAIN
     spec: TrainSpec
     folder: str
     steps: Mapping[str, NDArray[np.void]]
-    """Per node, of `STEP`."""
+    """Per place, of `STEP`."""
+    merged: MergedSteps | None = None
+    """The steps of the job as a whole; None: each place has a rank, in their order."""
     ended: Sequence[Ended]
     zero_ns: int
     """Second 0 of the story, lab time."""
     at_ns: int
     """When it was read, lab time."""
 
+    @property
+    def whole(self) -> MergedSteps:
+        """The steps of the job as a whole."""
+        return of_steps(self.steps) if self.merged is None else self.merged
+
     def summary(self) -> TrainReport:
         """The report on the job."""
+        whole = self.whole
         done = [rows[1:] for rows in self.steps.values()]
         longest = _longest(self._under_way(0, self.at_ns))
         all_of_them = np.concatenate(done) if done else np.zeros(0, STEP)
         return TrainReport(
-            ranks=len(self.steps),
+            ranks=whole.size,
+            spares=self.spec.spares,
+            lost_steps=len(whole.again_ns),
+            goodput=whole.goodput(max(self.zero_ns, *whole.began_ns[:1]), self.at_ns),
+            loss_sha256=whole.loss_sha256(self.spec.steps),
             gradient_mb=self.spec.gradient_mb,
             steps=self._done(),
             asked=self.spec.steps,
@@ -132,7 +157,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         return TrainFault(
             longest=longest,
             before_ms=_median_ms(np.array(before, dtype=np.int64)),
-            stuck=longest is not None and self._is_stuck(longest),
+            stuck=self._stands(since_ns, until_ns)
+            if self.spec.outlives_ranks
+            else longest is not None and self._is_stuck(longest),
             deaths=list(self._deaths(since_ns, until_ns)),
         )
 
@@ -140,10 +167,24 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         done_ms = max((each.ms for each in self._under_way(0, self.at_ns) if each.done), default=0.0)
         return not step.done and step.ms > max(_STUCK_MS, _STUCK_TIMES * done_ms)
 
+    def _stands(self, since_ns: int, until_ns: int) -> bool:
+        """Whether a job that outlives its ranks made no step any more at the end of a time."""
+        finished_ns = self.whole.finished_ns
+        before_ns = finished_ns[finished_ns <= min(until_ns, self.at_ns)]
+        over = self.spec.steps is not None and self._done() >= self.spec.steps
+        if over or not len(before_ns):
+            return False
+        stands_ns = min(until_ns, self.at_ns) - max(int(before_ns[-1]), since_ns)
+        return stands_ns * 1e-6 > max(_STUCK_MS, _STUCK_TIMES * self.whole.step_ns() * 1e-6)
+
     def _done(self) -> int:
+        if self.spec.outlives_ranks:
+            return len(self.whole.losses)
         return min((len(rows) for rows in self.steps.values()), default=0)
 
     def _loss(self, step: int) -> float | None:
+        if self.spec.outlives_ranks:
+            return float(self.whole.losses[step]) if 0 <= step < len(self.whole.losses) else None
         losses = [float(rows["loss"][step]) for rows in self.steps.values() if 0 <= step < len(rows)]
         return sum(losses) / len(losses) if losses else None
 
@@ -160,7 +201,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
             if len(here):
                 row = here[np.argmax(here["ended_ns"] - here["began_ns"])]
                 yield _step(node, int(row["step"]), int(row["began_ns"]), int(row["ended_ns"]), done=True)
-            if not len(rows) or (node in gone and not gone[node].status):
+            if not len(rows) or (node in gone and not gone[node].status) or self.spec.outlives_ranks:
                 continue
             number, began_ns = int(rows["step"][-1]) + 1, int(rows["ended_ns"][-1])
             over_ns = min(until_ns, self.at_ns, gone[node].at_ns if node in gone else until_ns)
@@ -175,7 +216,8 @@ def read(file: Path, base_ns: int) -> NDArray[np.void]:
         base_ns: lab time minus CLOCK_MONOTONIC_RAW.
     """
     text = file.read_bytes() if file.exists() else b""
-    lines = [msgspec.json.decode(line, type=_Line) for line in text.split(b"\n")[:-1]]
+    told = [msgspec.json.decode(line, type=_Line) for line in text.split(b"\n")[:-1]]
+    lines = [line for line in told if line.ended_ns]
     rows = [(line.step, line.began_ns + base_ns, line.ended_ns + base_ns, line.comm_ns, line.loss) for line in lines]
     return np.array(rows, dtype=STEP)
 

@@ -17,7 +17,10 @@ _USUAL = 0.9
 
 
 class Speaker:
-    """Sentences of the language, the same ones for the same seed."""
+    """Sentences of the language, the same ones for the same seed.
+
+    A rank has a speaker of its own for each step. So a step's sentences are the same whoever does it, and when.
+    """
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)

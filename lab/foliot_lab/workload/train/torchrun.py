@@ -1,0 +1,161 @@
+"""A job under torchrun, PyTorch's own launcher: an agent of its on each host starts the ranks, and starts them again.
+
+The agents meet over c10d at a store of the first host's. If a rank is lost, all ranks end, and start again where they
+were. If a host is lost, an agent starts on one that stands by.
+
+Source: docs.pytorch.org/docs/stable/elastic/run.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foliot_lab.workload.train.places import at, file_stem, place_name
+from foliot_lab.workload.train.ranks import STORE_PORT, Ended, ended, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.workload.train.places import Place
+
+_MODULE = "torch.distributed.run"
+_MOST_RESTARTS = 1_000
+"""More than any run has faults."""
+_GRACE_S = 5.0
+
+
+class Torchrun:
+    """The agents of a job, and its ranks by them. Make it by `start`; `stop` whatever happens.
+
+    Places are as in `Ranks`. A rank's process is known by the file in which it has written its id.
+
+    Parameters:
+        folder: the logs, one per host.
+        front: the address of a host by which agents and ranks find one another.
+    """
+
+    def __init__(self, folder: Path, time: LabTime, front: Callable[[str], str]) -> None:
+        self.ended: list[Ended] = []
+        """Agents in the order of their ends, without those that `stop` ended."""
+        self.folder = folder
+        self._time = time
+        self._front = front
+        self._places: dict[str, Place] = {}
+        self._spares: list[str] = []
+        """Hosts that stand by, without those that are used."""
+        self._agents: dict[str, asyncio.subprocess.Process] = {}
+        self._watchers: list[asyncio.Task[None]] = []
+
+    async def start(self, module: str, places: Sequence[Place], arguments: Callable[[str], Sequence[str]]) -> None:
+        """Starts the agents of all hosts that have ranks.
+
+        Parameters:
+            module: takes an ``--address`` per device and a ``--pid``; the rest as in `Ranks.start`.
+            arguments: further arguments, by the name of the place, in which ``{local}`` stands for the number of the
+                process on its host.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._places = {place.name: place for place in places}
+        self._program = module, arguments
+        hosts = list(dict.fromkeys(place.node for place in places))
+        self._spares = list(dict.fromkeys(place.node for place in places if place.is_spare))
+        for host in hosts[: len(hosts) - len(self._spares)]:
+            await self._start(host)
+
+    def lose_host(self, host: str) -> None:
+        """Begins to start an agent on a host that stands by, if the lost one had an agent.
+
+        No scheduler is quicker. An agent that waited there from the beginning would be no help: torchrun takes it for
+        one that wants to join, whenever the ranks start again, and starts them again and again.
+        """
+        if host in self._agents and self._spares:
+            self._watchers.append(asyncio.create_task(self._start(self._spares.pop(0))))
+
+    def signal(self, where: str, number: signal.Signals) -> None:
+        """Sends a signal to the ranks at a place, or to all that runs on a host."""
+        if where in self._agents and self._agents[where].returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._agents[where].send_signal(number)
+        for name in at(where, self._places):
+            if pid := self._pid(name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    def pid(self, where: str) -> int:
+        """The process id of the rank at a place; 0: none runs there."""
+        return next((pid for name in at(where, self._places) if (pid := self._pid(name))), 0)
+
+    def lever(self, where: str) -> Path:
+        """The file in which the rank at a place looks before each step, see `levers.py`."""
+        return self.folder / f"{file_stem(where.removesuffix('/rank'))}.lever"
+
+    def log(self, where: str) -> Path:
+        """The output of a host's agent, and of its ranks."""
+        return self.folder / f"{where.partition('/')[0]}.log"
+
+    async def stop(self) -> None:
+        """Ends all ranks and agents. May be called twice."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        for host in self._agents:
+            self.signal(host, signal.SIGCONT)
+        for agent in self._agents.values():
+            if agent.returncode is None:
+                agent.terminate()
+        for name in self._places:
+            self.signal(f"{name}/rank" if name in self._agents else name, signal.SIGKILL)
+        deadline_s = time.monotonic() + _GRACE_S
+        for agent in self._agents.values():
+            try:
+                await asyncio.wait_for(agent.wait(), max(0.0, deadline_s - time.monotonic()))
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    agent.kill()
+                await agent.wait()
+
+    async def _start(self, host: str) -> None:
+        module, arguments = self._program
+        own = [place for place in self._places.values() if place.node == host]
+        first = own[0]
+        name = host if first.local is None else place_name(host, "{local}")
+        devices = [word for address in first.addresses for word in ("--address", address)]
+        program = [module, *devices, "--pid", str(self._pid_file(name)), *arguments(name)]
+        words = [_MODULE, *self._launching(host, len(own)), "-m", *program]
+        agent = await spawn(first.namespace, {"OMP_NUM_THREADS": "1"}, words, self.log(host))
+        self._agents[host] = agent
+        self._watchers.append(asyncio.create_task(self._watch(first._replace(local=None), agent)))
+
+    def _launching(self, host: str, each: int) -> list[str]:
+        size = len({place.node for place in self._places.values() if not place.is_spare})
+        first = next(iter(self._places.values())).node
+        is_first = "true" if host == first else "false"
+        return [
+            "--nnodes", str(size), "--nproc-per-node", str(each), "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", f"{self._front(first)}:{STORE_PORT}", "--rdzv-id", "lab",
+            "--rdzv-conf", f"is_host={is_first}", "--local-addr", self._front(host),
+            "--max-restarts", str(_MOST_RESTARTS),
+        ]  # fmt: skip
+
+    def _pid_file(self, name: str) -> Path:
+        return self.folder / f"{file_stem(name)}.pid"
+
+    def _pid(self, name: str) -> int:
+        """The process at a place; 0: there is none, or another has its number by now."""
+        try:
+            pid = int(self._pid_file(name).read_text() or 0)
+            said = str(Path(f"/proc/{pid}/ns/net").readlink())
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        here = os.fstat(self._places[name].namespace.fd).st_ino
+        return pid if said == f"net:[{here}]" else 0
+
+    async def _watch(self, place: Place, agent: asyncio.subprocess.Process) -> None:
+        status = await agent.wait()
+        self.ended.append(ended(place, self._time.now_ns(), status, self.log(place.node)))
