@@ -121,7 +121,7 @@ def test_an_order_may_say_again_what_an_earlier_one_did(workers):
     wanted = order(change(), change(3, 8, 10), generation=2)
 
     assert not object_to(wanted, "node0", workers.living("pretrain"), lambda each: workers.find("pretrain", each))
-    assert parts(workers, wanted) == {7: None, 8: -1, 9: 2, 10: 3}
+    assert parts(workers, wanted) == {7: -1, 8: -1, 9: 2, 10: 3}
 
 
 def test_orders_are_kept_for_a_minute_for_those_who_were_there(workers):
