@@ -367,3 +367,15 @@ def test_words_that_contradict_themselves_are_counted(job):
     job.say(job.ranks[3], rank=4)
 
     assert job.pipeline.counts["workers_broken"] == 1
+
+
+def test_a_large_job_is_looked_at_less_often(job, monkeypatch):
+    """Once a second, as it takes a while: whoever is gone is named by then."""
+    monkeypatch.setattr("foliot_detector.core.detectors.job_hang.detector._LARGE", 3)
+    job.run(1)
+    job.lose(2)
+    job.fail(0)
+    job.lose(3)
+    job.run(1.25)
+
+    assert sorted(said(job)) == [("rank2", "dead"), ("rank3", "dead")]
