@@ -21,8 +21,11 @@ class Agent:
         await asyncio.sleep(0)
         return 0
 
+    def send_signal(self, number):
+        """Takes no notice."""
+
     def terminate(self):
-        """Does nothing."""
+        """Likewise."""
 
 
 @pytest.fixture
