@@ -87,9 +87,9 @@ def verdicts(report: Report, scenario: Scenario, seen: Mapping[str, Verdict]) ->
 
 
 def _only_lost(report: Report, scenario: Scenario) -> bool:
-    """Whether of a job whose ranks can be replaced only those processes died from which a fault takes the rank."""
+    """Whether of a job that outlives its ranks only those processes died from which a fault takes the rank."""
     job = trained(scenario)
-    if job is None or not job[1].is_replaceable or report.train is None:
+    if job is None or not job[1].outlives_ranks or report.train is None:
         return False
     places = [fault.where for fault in report.faults if takes_ranks(fault.kind, fault.where)]
     return all(any(at(where, [death.node]) for where in places) for death in report.train.deaths)

@@ -1,7 +1,7 @@
 """A job under torchrun, PyTorch's own launcher: an agent of its on each host starts the ranks, and starts them again.
 
 The agents meet over c10d at a store of the first host's. If a rank is lost, all ranks end, and start again where they
-were. If a host is lost, an agent starts on one that stands by.
+were. If a host is lost, the lab starts the job again, with a host that stands by.
 
 Source: docs.pytorch.org/docs/stable/elastic/run.html.
 """
@@ -51,7 +51,10 @@ class Torchrun:
         self._spares: list[str] = []
         """Hosts that stand by, without those that are used."""
         self._agents: dict[str, asyncio.subprocess.Process] = {}
-        self._watchers: list[asyncio.Task[None]] = []
+        self._hosts: list[str] = []
+        """Hosts that have ranks now; the agents meet at the first."""
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._again: asyncio.Task[None] | None = None
 
     async def start(self, module: str, places: Sequence[Place], arguments: Callable[[str], Sequence[str]]) -> None:
         """Starts the agents of all hosts that have ranks.
@@ -66,17 +69,32 @@ class Torchrun:
         self._program = module, arguments
         hosts = list(dict.fromkeys(place.node for place in places))
         self._spares = list(dict.fromkeys(place.node for place in places if place.is_spare))
-        for host in hosts[: len(hosts) - len(self._spares)]:
+        self._hosts = hosts[: len(hosts) - len(self._spares)]
+        for host in self._hosts:
             await self._start(host)
 
     def lose_host(self, host: str) -> None:
-        """Begins to start an agent on a host that stands by, if the lost one had an agent.
+        """Begins to start the job again, with a host that stands by in place of the lost one, if there is one.
 
-        No scheduler is quicker. An agent that waited there from the beginning would be no help: torchrun takes it for
-        one that wants to join, whenever the ranks start again, and starts them again and again.
+        So does who schedules a job, some time later. torchrun alone does not: with the places of a job filled, an agent
+        that waits for one has the ranks started again and again, and one that comes later is not let in.
         """
-        if host in self._agents and self._spares:
-            self._watchers.append(asyncio.create_task(self._start(self._spares.pop(0))))
+        if host in self._hosts and self._spares:
+            self._hosts = [*(each for each in self._hosts if each != host), self._spares.pop(0)]
+            self._again = asyncio.create_task(self._start_again(self._again))
+
+    async def _start_again(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        going = {host: self._agents.pop(host) for host in self._hosts if host in self._agents}
+        for host, agent in going.items():
+            self._watchers.pop(host).cancel()
+            for name in at(host, self._places):
+                _send(self._pid(name), signal.SIGKILL)
+            _send(agent.pid if agent.returncode is None else 0, signal.SIGKILL)
+            await agent.wait()
+        for host in self._hosts:
+            await self._start(host)
 
     def signal(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to the ranks at a place, or to all that runs on a host."""
@@ -84,9 +102,7 @@ class Torchrun:
             with contextlib.suppress(ProcessLookupError):
                 self._agents[where].send_signal(number)
         for name in at(where, self._places):
-            if pid := self._pid(name):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            _send(self._pid(name), number)
 
     def pid(self, where: str) -> int:
         """The process id of the rank at a place; 0: none runs there."""
@@ -102,7 +118,7 @@ class Torchrun:
 
     async def stop(self) -> None:
         """Ends all ranks and agents. May be called twice."""
-        for watcher in self._watchers:
+        for watcher in (*self._watchers.values(), *([] if self._again is None else [self._again])):
             watcher.cancel()
         for host in self._agents:
             self.signal(host, signal.SIGCONT)
@@ -130,14 +146,13 @@ class Torchrun:
         words = [_MODULE, *self._launching(host, len(own)), "-m", *program]
         agent = await spawn(first.namespace, {"OMP_NUM_THREADS": "1"}, words, self.log(host))
         self._agents[host] = agent
-        self._watchers.append(asyncio.create_task(self._watch(first._replace(local=None), agent)))
+        self._watchers[host] = asyncio.create_task(self._watch(first._replace(local=None), agent))
 
     def _launching(self, host: str, each: int) -> list[str]:
-        size = len({place.node for place in self._places.values() if not place.is_spare})
-        first = next(iter(self._places.values())).node
+        first = self._hosts[0]
         is_first = "true" if host == first else "false"
         return [
-            "--nnodes", str(size), "--nproc-per-node", str(each), "--rdzv-backend", "c10d",
+            "--nnodes", str(len(self._hosts)), "--nproc-per-node", str(each), "--rdzv-backend", "c10d",
             "--rdzv-endpoint", f"{self._front(first)}:{STORE_PORT}", "--rdzv-id", "lab",
             "--rdzv-conf", f"is_host={is_first}", "--local-addr", self._front(host),
             "--max-restarts", str(_MOST_RESTARTS),
@@ -159,3 +174,10 @@ class Torchrun:
     async def _watch(self, place: Place, agent: asyncio.subprocess.Process) -> None:
         status = await agent.wait()
         self.ended.append(ended(place, self._time.now_ns(), status, self.log(place.node)))
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    """Sends a signal to a process, if there is one."""
+    if pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
