@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _AGAIN_NS = 2_000_000_000
 """A node whose workers have not taken the generation for so long is asked again: a command may have been lost."""
 GIVEN_UP_NS = 20_000_000_000
-"""After so long a group is not formed any more: survivors wait for an order for 30 s."""
+"""After so long a group is not formed any more: survivors wait for an order for as long."""
 
 
 class Reason(NamedTuple):
