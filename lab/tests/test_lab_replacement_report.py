@@ -10,6 +10,7 @@ from made_runs import MS, REFERENCE, SECOND, command, event, evidence, lab_ns
 from foliot_lab.faults.injection import Injection
 from foliot_lab.measure.bus_recorder import Heard
 from foliot_lab.report.conclusion import conclude, lines
+from foliot_lab.report.job_text import finding
 from foliot_lab.report.replace_orders import in_words
 from foliot_lab.report.report import build
 from foliot_lab.scenario.reading import parse_scenario
@@ -225,6 +226,16 @@ def test_none_but_the_lost_process_may_die(node, right):
     _, conclusion = judged([ordered(11)], [hang()], ended=ended)
     assert conclusion.right is right
     assert any("died but those that were taken" in each.sentence for each in conclusion.outcomes) is right
+
+
+@pytest.mark.parametrize(("taken", "right"), [((), False), (("node1/rank",), True), (("node2/rank",), False)])
+def test_a_rank_that_another_fault_takes_is_not_held_against_this_one(taken, right):
+    """Two are killed within a second, and each is within the other's time."""
+    ended = (Ended(node="node1", at_ns=lab_ns(10.1), status=-9, reason="killed by SIGKILL"),)
+    report, _ = judged([ordered(11)], [hang()], ended=ended)
+
+    assert [each for each, _ in finding(report.faults[0], is_replaced=True, taken=taken)] == [right]
+    assert all(each for each, _ in finding(report.faults[0], taken=("node1/rank",)))
 
 
 def test_the_end_of_a_ranks_trouble_may_come_from_another_node():

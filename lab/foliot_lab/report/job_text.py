@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from foliot_lab.workload.train.places import at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from foliot_lab.report.job_report import JobReport
     from foliot_lab.report.report import FaultReport
@@ -20,25 +20,29 @@ _HOLD_UP = frozenset({"stop", "hang", "mismatch"})
 """Kinds that hold up the job while they last, done to a rank."""
 
 
-def finding(fault: FaultReport, *, is_replaced: bool = False) -> Iterator[tuple[bool, str]]:
+def finding(
+    fault: FaultReport, *, is_replaced: bool = False, taken: Collection[str] = ()
+) -> Iterator[tuple[bool, str]]:
     """A finding on the job beside a fault: whether it is right, and its sentence; nothing without a job.
 
     Parameters:
         is_replaced: a spare is free for each rank that the fault takes from the job, which is to go on.
+        taken: places from which other faults take ranks of a job that goes on without them.
     """
     seen = fault.train
     if seen is None:
         return
+    deaths = [death for death in seen.deaths if not any(at(where, [death.node]) for where in taken)]
     if is_replaced:
-        strangers = [death for death in seen.deaths if not at(fault.where, [death.node])]
+        strangers = [death for death in deaths if not at(fault.where, [death.node])]
         if strangers:
             yield False, dead(strangers)
         elif seen.stuck:
             yield False, "the job made no step any more"
         else:
             yield True, "the job went on"
-    elif seen.deaths:
-        yield ends_the_job(fault), dead(seen.deaths)
+    elif deaths:
+        yield ends_the_job(fault), dead(deaths)
     elif seen.longest is None:
         yield not seen.stuck, "the job made no step any more" if seen.stuck else "the job was not at any step"
     elif seen.stuck and "/rank" in fault.where and fault.kind in _HOLD_UP:

@@ -82,13 +82,21 @@ class Outcome:
             yield from self._replaced()
         elif lacking:
             yield Finding(True, "no spare was free for what it took")
-        told = of_job.finding(fault, is_replaced=lacking is False)
+        told = of_job.finding(fault, is_replaced=lacking is False, taken=self._taken_by_others())
         yield from (Finding(right, words) for right, words in told)
         broken = [flow for flow in fault.flows if flow.errors]
         if broken:
             yield Finding(False, f"{count_of(len(broken), 'flow')} broke: {', '.join(flow.id for flow in broken)}")
         if fault.flows:
             yield self._gap(none_broke=not broken)
+
+    def _taken_by_others(self) -> list[str]:
+        """The places from which other faults take ranks, of a job that goes on without them."""
+        job = trained(self._scenario)
+        if job is None or not job[1].outlives_ranks:
+            return []
+        others = (each for each in self._report.faults if each is not self._fault)
+        return [each.where for each in others if takes_ranks(each.kind, each.where)]
 
     @property
     def _is_of_rank(self) -> bool:
