@@ -78,9 +78,11 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     a spare waits: ``off`` only says that nothing is done, ``advise`` says which spare would take its place, ``act``
     gives it the rank."""
     replace_stragglers: Policy = "off"
-    """The same of a rank for which the others wait in each step, by its own fault. It can do no more than `replace`."""
+    """The same of a rank that is slow: for its computation, its data, or as its process is stopped again and again. It
+    can do no more than `replace` may."""
     spares: tuple[SpareLimit, ...] = ()
-    """Limits of the paths between a spare and the ranks that it joins."""
+    """Limits of the paths between a spare and the ranks that it joins. A spare beyond them gets no rank, nor does one
+    for which they are not measured."""
     policies: dict[str, Policy] = {}
     """Policies of the other verbs, by name. A verb that is not named is ``off``."""
 

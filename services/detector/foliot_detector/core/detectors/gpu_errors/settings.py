@@ -15,7 +15,8 @@ class GpuErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     xid: dict[str, Severity] = {}
     """What follows from errors of NVIDIA's GPUs, by their number (XID), where a site wants it otherwise than
     `foliot_detector.core.detectors.gpu_errors.xids`: ``{ "31" = "failed", "74" = "ignore" }``. After ``failed``, ranks
-    leave the node at once; after ``degraded``, at the end of a step."""
+    that can be replaced leave the node at once, and after ``degraded`` at the end of a step, as `remediator.replace`
+    permits. After ``ignore``, nothing follows."""
 
     def __post_init__(self) -> None:
         """Refuses what is no number of an error.
