@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foliot_agent.core.job_workers import Worker
 
 _KEPT_NS = 60_000_000_000
-"""How long an order is given to workers that connect. One waits for 30 s, and then gives up."""
+"""How long an order is given to workers that connect. One waits for 20 s, and then gives up."""
 _MOST_KEPT = 32
 """Jobs whose orders are kept: more than run on one node."""
 _STEPS = (
