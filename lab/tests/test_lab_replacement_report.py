@@ -253,3 +253,23 @@ def test_an_order_is_told_in_words():
     assert list(in_words(later)) == ["rank 2 of train goes from node2 to node3 when step 9 is done: drain"]
     assert list(in_words(ordered(11, advice=True).message)) == ["rank 2 of train would go from node2 to node3: dead"]
     assert list(in_words(command(11).message)) == []
+
+
+def test_a_group_that_a_later_one_replaced_did_its_first_step_there():
+    """Another rank was lost before the group had formed; rank 2's new process keeps its rank."""
+    other = RankChange(rank=1, node="node1", process=11, to_node="node0", to_process=50)
+    later = order(generation=2, changes=(other,), cause="absent")
+    workers = [
+        told(12, "node3", SPARE, 2, formed_ns=11.6),
+        told(14.5, "node3", SPARE, 2, generation=2, left_ns=14, formed_ns=14.2, copied_ns=14.3, first_step_ns=14.4),
+    ]
+    report, _ = judged([ordered(11), ordered(14, later)], [hang()], workers=workers)
+
+    first, _ = report.replacements
+    assert (first.rank, first.decided_ns, first.first_step_ns) == (2, lab_ns(11), lab_ns(14.4))
+
+    given_away = RankChange(rank=2, node="node3", process=SPARE, to_node="node0", to_process=50)
+    report, _ = judged(
+        [ordered(11), ordered(14, order(generation=2, changes=(given_away,)))], [hang()], workers=workers
+    )
+    assert report.replacements[0].first_step_ns is None

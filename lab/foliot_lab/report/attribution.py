@@ -9,7 +9,8 @@ The end of a trouble belongs to the fault that explained its beginning, however 
 see thousands of packets before it says `sound` takes longer than any recovery of the traffic.
 
 Times are those of arrival in the lab, so that no wrong clock can excuse itself. Several faults may explain an event.
-Then the one that explained an earlier event of the same trace counts, or else the one injected last.
+Then the one that explained an earlier event of the same trace counts. Else it is one of this thing alone, before a cut
+bus or a missing service, which explain anything; of several, the one injected last.
 
 Contention that the lab saw itself explains its event, and all that follows from that event by its `cause`: the end,
 the moves, what takes them back, and refusals. So does traffic that takes another way than the event says. The end of
@@ -103,7 +104,7 @@ def explain(
 
 class _Sorter:
     def __init__(self, faults: Sequence[Span], right: Collection[str] | None) -> None:
-        self._faults = sorted(faults, key=lambda span: span.since_ns, reverse=True)
+        self._faults = sorted(faults, key=lambda span: (span.scope.anywhere, -span.since_ns))
         self._of_event: dict[str, Span] = {}
         self._of_trace: dict[str, Span] = {}
         self._right = right

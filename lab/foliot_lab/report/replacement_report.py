@@ -92,19 +92,43 @@ def befallen(injection: Injection, whole: MergedSteps | None) -> list[int]:
 def _given(evidence: Evidence, faults: Mapping[str, str]) -> Iterator[ReplacementReport]:
     decisions = _decisions(evidence)
     whole = None if evidence.job is None else evidence.job.whole
+    courses = [_Course(evidence, decision.order) for decision in decisions]
+    ends = [*(decision.at_ns for decision in decisions[1:]), evidence.end_ns]
     for number, decision in enumerate(decisions):
-        until_ns = decisions[number + 1].at_ns if number + 1 < len(decisions) else evidence.end_ns
         fault = next((faults[each.message.id] for each in decision.commands if each.message.id in faults), None)
         for change in decision.order.changes:
-            yield _row(evidence, decision, change, until_ns, _own(evidence, fault, change, decision.at_ns, whole))
+            formed = _formed(decisions, courses, number, change)
+            own = _own(evidence, fault, change, decision.at_ns, whole)
+            yield _row(evidence, decision, change, until_ns=ends[formed], fault=own, course=courses[formed])
+
+
+def _formed(decisions: Sequence[_Decision], courses: Sequence[_Course], number: int, change: RankChange) -> int:
+    """The number of the decision whose group did the first step with a rank's new process: itself, or a later one.
+
+    Another rank may be lost before the group has formed. If none did a step, it is the decision itself.
+    """
+    taker, job = (change.to_node, change.to_process), decisions[number].order.job
+    for place in range(number, len(decisions)):
+        order = decisions[place].order
+        if order.job != job:
+            continue
+        if place > number and taker in {(each.node, each.process) for each in order.changes}:
+            break
+        if courses[place].last("first_step_ns") is not None:
+            return place
+    return number
 
 
 def _row(
-    evidence: Evidence, decision: _Decision, change: RankChange, until_ns: int, fault: str | None
+    evidence: Evidence, decision: _Decision, change: RankChange, *, until_ns: int, fault: str | None, course: _Course
 ) -> ReplacementReport:
+    """A row of the report.
+
+    Parameters:
+        course: of the group that did the first step with the rank's new process.
+    """
     order, at_ns = decision.order, decision.at_ns
     whole = None if evidence.job is None else evidence.job.whole
-    course = _Course(evidence, order)
     taker = course.of(change.to_node, change.to_process)
     since_ns = at_ns
     if not order.at_step:

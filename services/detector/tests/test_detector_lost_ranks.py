@@ -101,6 +101,22 @@ def test_a_node_that_is_cut_off_is_dead_with_a_doubt(broken, recorded):
     assert dead.at_ns - cut_ns <= 4 * S
 
 
+def test_a_bus_that_was_away_makes_nobody_silent(job):
+    """A rank was lost meanwhile. Then nodes are heard again, one after the other."""
+    places = [*job.ranks, *job.spares]
+    for place in places:
+        place.told = False
+    job.lose(2)
+    job.fail(0, 1, 3)
+    job.run(4)
+    for number in (0, 2, 4, 1, 5, 3):
+        places[number].told = True
+        job.run(0.5)
+    job.run(2)
+
+    assert {(hang.who, hang.state, hang.confidence) for hang in job.take("hang")} == {("pretrain/rank2", "dead", 1.0)}
+
+
 def test_a_node_without_the_bus_is_no_loss(job):
     """The others do their steps."""
     job.ranks[3].told = False

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 FRESH_NS = 2_500_000_000
 """A node's word holds for so long: two of its batches and some."""
+_BACK_NS = 3_000_000_000
+"""The nodes of a fleet find the bus again within two seconds, one after the other, and tell each second."""
 _PAUSE_NS = 60_000_000_000
 """A generation that takes longer to form is no excuse any more for a job that stands."""
 _BEFORE_NS = 2_000_000_000
@@ -117,6 +119,10 @@ class WorkerJob:
         """The highest that a worker with a rank was ever of."""
         self.risen_ns = 0
         """When that was seen first."""
+        self.told_ns = 0
+        """When a node told of it last."""
+        self.silent_from_ns = 0
+        """Before this, nobody's silence counts: no node told of it for a while, as the bus was away, or this process."""
         self.troubled_ns = 0
         """When a worker was last found to be lost, or to have missed somebody."""
         self._claimants: dict[int, list[Worker]] = {}
@@ -167,6 +173,9 @@ class WorkerJob:
         Parameters:
             room: for so many more of the node.
         """
+        if now_ns - self.told_ns > FRESH_NS:
+            self.silent_from_ns = now_ns + _BACK_NS
+        self.told_ns = now_ns
         own = self.of.setdefault(batch.node, {})
         before = len(own)
         for state in batch.workers:

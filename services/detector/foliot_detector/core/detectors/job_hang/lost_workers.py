@@ -57,7 +57,7 @@ def lost(
         generation=max(worker.state.generation for worker in live),
         oldest=min(live, key=lambda each: each.first_ns),
         broken=sum(worker.state.stage == "broken" for worker in live),
-        stood_ns=_stood_ns(live, waited, now_ns, hold_ns),
+        stood_ns=_stood_ns(job, live, waited, now_ns, hold_ns),
     )  # fmt: skip
     judged = (_gone(look, worker) or _ailing(look, worker) for _, worker in sorted(held.items()))
     return [finding for finding in judged if finding is not None][:MOST_NAMES]
@@ -76,20 +76,22 @@ def _ailing(look: _Look, worker: Worker) -> Finding | None:
     """A rank of whose node nothing is heard, or whose process is stopped or silent, while all others stand."""
     if not look.stood_ns or not worker.is_live or not look.oldest.knew(worker):
         return None
-    if worker.state.generation < look.generation or not (state := _ails(worker, look.now_ns, look.hold_ns)):
+    if worker.state.generation < look.generation or not (state := _ails(look.job, worker, look.hold_ns)):
         return None
     confidence = 1.0 if state == "stopped" else DOUBT
     return _finding(look, worker, state, confidence, _at_ns(look, worker) - look.stood_ns, confirmed_ns=CONFIRMED_NS)
 
 
-def _stood_ns(live: list[Worker], waited: Callable[[int], int], now_ns: int, hold_ns: int) -> int:
+def _stood_ns(
+    job: WorkerJob, live: list[Worker], waited: Callable[[int], int], now_ns: int, hold_ns: int
+) -> int:  # fmt: skip
     """For how long one of those that could do steps has done none; 0: not all of them stand, or none is left.
 
     Those stand whose collectives failed. Others must have done nothing for long: nodes tell of new steps once a second.
     """
     longest_ns = 0
     for worker in live:
-        if _ails(worker, now_ns, hold_ns):
+        if _ails(job, worker, hold_ns):
             continue
         stood_ns = max(worker.stood_ns(now_ns), waited(worker.state.rank))
         patience_ns = max(hold_ns - CONFIRMED_NS, _USUAL_TIMES * worker.usual_step_ns())
@@ -99,10 +101,10 @@ def _stood_ns(live: list[Worker], waited: Callable[[int], int], now_ns: int, hol
     return longest_ns
 
 
-def _ails(worker: Worker, now_ns: int, hold_ns: int) -> str:
+def _ails(job: WorkerJob, worker: Worker, hold_ns: int) -> str:
     """What is amiss with a worker that nobody says to be gone; empty: nothing that its node would know."""
     long_ns = max(hold_ns - CONFIRMED_NS, FRESH_NS)
-    if now_ns - worker.told_ns >= long_ns:
+    if job.told_ns - max(worker.told_ns, job.silent_from_ns) >= long_ns:  # others have spoken since
         return "dead"
     if worker.state.alive == "stopped":
         return "stopped"
