@@ -110,10 +110,26 @@ def test_both_ends_cut_a_stream_into_the_same_pieces(sizes):
     assert all(piece == 1 << 20 for piece in pieces[:-1])
 
 
+def test_a_large_buffer_is_what_it_was_too():
+    """It is copied when it was written to."""
+    module = torch.nn.Module()
+    module.register_buffer("large", torch.zeros(1 << 19))
+    buffers = KeptBuffers([module])
+    buffers.begin()
+    module.large.add_(1)
+    buffers.keep()
+    module.large.add_(1)
+
+    buffers.put_back()
+
+    assert module.large.unique().tolist() == [1]
+
+
 def test_buffers_are_what_they_were_when_the_step_began():
     """A step that is done twice does not count twice in a mean over batches."""
     module = torch.nn.BatchNorm1d(4)
     buffers = KeptBuffers([module, Part()])
+    buffers.begin()
     module(torch.randn(8, 4))
     buffers.keep()
     mean, count = module.running_mean.clone(), int(module.num_batches_tracked)

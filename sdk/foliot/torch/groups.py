@@ -177,6 +177,7 @@ class Worker:
             self._link.say(step=self.step, first_step_ns=now_ns())
         else:
             self._link.note(step=self.step)
+        self._buffers.keep()
         self._begin_step()
         order = self._link.order()
         if order is not None and order.generation > self.generation and self.step >= order.at_step:
@@ -207,7 +208,6 @@ class Worker:
         return (order is None or order.generation <= self.generation) and self._sockets.is_whole
 
     def _begin_step(self) -> None:
-        self._buffers.keep()
         if self._program.seed is not None:
             torch.manual_seed(_seed_of(self._program.seed, self.rank, self.step))
 
@@ -267,6 +267,7 @@ class Worker:
         except Exception as error:
             self._end("failed", shortened(error))
             raise
+        self._buffers.begin()
         self._begin_step()
         self._link.say(stage="training")
 
@@ -306,6 +307,7 @@ class Worker:
         self._formed(int(order.meet.rpartition(":")[2]))
         self._link.say(stage="copying", formed_ns=now_ns())
         self._catch_up()
+        self._buffers.begin()
         self._begin_step()
         self._is_first_step = True
         self._link.say(stage="training", copied_ns=now_ns(), step=self.step)

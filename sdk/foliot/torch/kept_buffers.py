@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+
+
+_SMALL = 1 << 18
+"""Elements of a buffer that is copied after each step. A larger one is if PyTorch counts that it was written to: PyTorch
+does not count what its own normalisation over batches writes."""
 
 
 class KeptBuffers:
@@ -18,24 +23,37 @@ class KeptBuffers:
 
     def __init__(self, parts: Iterable[object]) -> None:
         self._modules = [part for part in parts if isinstance(part, torch.nn.Module)]
-        self._kept: dict[str, tuple[int, torch.Tensor]] = {}
-        """By name: how often the buffer had been written to, as PyTorch counts it, and its copy."""
+        self._buffers: list[torch.Tensor] = []
+        self._copies: list[torch.Tensor] = []
+        self._versions: list[int] = []
+        """How often each had been written to when it was copied, as PyTorch counts it."""
+
+    def begin(self) -> None:
+        """Copies all buffers that there are now: a group's first step begins."""
+        self._buffers = [buffer for module in self._modules for buffer in module.buffers()]
+        self._copies = [buffer.detach().clone() for buffer in self._buffers]
+        self._versions = [_version(buffer) for buffer in self._buffers]
 
     def keep(self) -> None:
-        """Copies what was written to since the last time."""
-        for name, buffer in self._buffers():
-            version, _ = self._kept.get(name, (-1, buffer))
-            if buffer._version != version:  # noqa: SLF001 - autograd's own count, which has no public name
-                self._kept[name] = buffer._version, buffer.detach().clone()  # noqa: SLF001
+        """Copies what may have been written to since the last time."""
+        versions = [_version(buffer) for buffer in self._buffers]
+        written = [
+            (copy, buffer)
+            for copy, buffer, version, before in zip(self._copies, self._buffers, versions, self._versions, strict=True)
+            if version != before or buffer.numel() <= _SMALL
+        ]
+        self._versions = versions
+        if written:
+            with torch.no_grad():
+                torch._foreach_copy_(*map(list, zip(*written, strict=True)))
 
     def put_back(self) -> None:
         """Makes the buffers what they were."""
         with torch.no_grad():
-            for name, buffer in self._buffers():
-                if name in self._kept:
-                    buffer.copy_(self._kept[name][1])
+            for buffer, kept in zip(self._buffers, self._copies, strict=True):
+                buffer.copy_(kept)
 
-    def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for number, module in enumerate(self._modules):
-            for name, buffer in module.named_buffers():
-                yield f"{number}/{name}", buffer
+
+def _version(buffer: torch.Tensor) -> int:
+    version: int = buffer._version  # noqa: SLF001 - autograd's own count, which has no public name
+    return version
