@@ -70,7 +70,7 @@ def _connections() -> Iterator[tuple[int, socket.socket]]:
         try:
             if not str(file.readlink()).startswith("socket:"):
                 continue
-            copy = socket.socket(fileno=os.dup(int(file.name)))
+            copy = _copy(int(file.name))
         except OSError:  # it was closed meanwhile
             continue
         with copy:
@@ -79,6 +79,24 @@ def _connections() -> Iterator[tuple[int, socket.socket]]:
             with contextlib.suppress(OSError):
                 copy.getpeername()
                 yield os.fstat(copy.fileno()).st_ino, copy
+
+
+def _copy(number: int) -> socket.socket:
+    """The socket of a file's number, as one more file.
+
+    Raises:
+        OSError: it is closed, or another file by now.
+    """
+    copy, usual_s = os.dup(number), socket.getdefaulttimeout()
+    try:
+        # With a default time limit, Python would change whether all copies of the socket wait.
+        socket.setdefaulttimeout(None)
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    finally:
+        socket.setdefaulttimeout(usual_s)
 
 
 def _is_ended(connection: socket.socket) -> bool:

@@ -14,6 +14,7 @@ fewer, and all go on from there.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import os
@@ -28,7 +29,7 @@ from foliot.torch.catch_up import CaughtUp, catch_up, catch_up_sharded
 from foliot.torch.collective_log import now_ns
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.kept_buffers import KeptBuffers
-from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all
+from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all, wait_for_one
 from foliot.torch.mirror import Mirror, StateLostError
 from foliot.torch.worker_link import Order, WorkerLink, shortened
 
@@ -44,6 +45,7 @@ _MEET_S = 10.0
 """For so long the ranks of a new group wait for one another."""
 _JOIN_S = 15.0
 """For so long a group may take to be made, once all ranks are there."""
+_KEPT_GROUPS = 2
 _MOST_REASON = 512
 _LAST_STEP_S = 2.0
 """For so long ranks that have done their group's last step wait for the others to have done it."""
@@ -135,6 +137,9 @@ class Worker:
         self._newest = 0
         """The highest generation that was ordered."""
         self._sockets = GroupSockets()
+        self._former: collections.deque[list[Any]] = collections.deque(maxlen=_KEPT_GROUPS)
+        """The process groups that were left last. Gloo's threads may need Python's lock to end their last work; who lets
+        go of a group waits for them, and has that lock."""
         self._store = OwnStore()
         self._link = WorkerLink(job, path, self._obey)
         self._link.say(
@@ -244,6 +249,7 @@ class Worker:
     def _leave(self) -> None:
         self._sockets.shut_down(but_port=self._store.port)
         with contextlib.suppress(Exception):
+            self._former.append(list(dist.distributed_c10d._world.pg_map))  # noqa: SLF001 - there is no public way
             dist.destroy_process_group()
         self._log.leave()
         self._link.say(left_ns=now_ns(), formed_ns=0, copied_ns=0, first_step_ns=0, state_bytes=0, state_from=-1)
@@ -273,7 +279,7 @@ class Worker:
 
     def _form(self, order: Order) -> None:
         """Forms the group of an order, or of a later one if that fails."""
-        until_s = time.monotonic() + self._program.wait_s
+        until_s = 0.0
         while True:
             if order.rank < 0:
                 self._end("over", "another process has the rank")
@@ -283,6 +289,7 @@ class Worker:
             except Exception as error:
                 self._link.say(reason=shortened(error))
                 self._leave()
+                until_s = until_s or time.monotonic() + self._program.wait_s
                 later = self._link.wait_for_order(above=order.generation, within_s=max(0.0, until_s - time.monotonic()))
                 if later is None:
                     self._end("failed", shortened(error))
@@ -300,6 +307,10 @@ class Worker:
         self._log.generation = order.generation
         self._link.say(stage="forming", generation=order.generation, rank=order.rank, reason="")
         store = meeting(order.meet, order.generation)
+        if self._has_state:
+            store.set("left", "")
+        elif order.at_step:  # the others do steps until then, however long these are
+            wait_for_one(store, "left", give_up=lambda: self._newest > order.generation)
         wait_for_all(
             store, "there", self.rank, self.size, within_s=_MEET_S, give_up=lambda: self._newest > order.generation
         )
@@ -329,9 +340,8 @@ class Worker:
         """Comes to the state and the step of the others."""
         device, done = _device(), self.step
         if self._mirror is None:
+            self._buffers.put_back()  # before they are given to others
             now = catch_up(self._program.state, done if self._has_state else -1, device)
-            if now.source < 0:
-                self._buffers.put_back()
         else:
             now = self._caught_up_sharded(self._mirror, device)
         for part in (*self._program.state.values(), *self._program.shard.values()):

@@ -18,6 +18,7 @@ _TIMEOUT = dt.timedelta(seconds=8)
 _POLL_S = 0.005
 _POLL_S_OF_A_RANK = 1e-4
 """All ranks ask one store: the more they are, the less often."""
+_POLL_S_FOR_ONE = 0.02
 _MOST_NAMED = 8
 
 
@@ -66,6 +67,19 @@ def wait_for_all(
             more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
             raise MeetingError(f"did not come in {within_s:g} s: rank {', '.join(missing[:_MOST_NAMED])}{more}")
         time.sleep(max(_POLL_S, size * _POLL_S_OF_A_RANK))
+
+
+def wait_for_one(store: dist.Store, name: str, *, give_up: Callable[[], bool]) -> None:
+    """Waits until anybody has been at a point, for as long as that takes.
+
+    Raises:
+        MeetingError: it was given up.
+        RuntimeError: the store is gone.
+    """
+    while not store.check([name]):
+        if give_up():
+            raise MeetingError("there is another order")
+        time.sleep(_POLL_S_FOR_ONE)
 
 
 def _own_address() -> str:

@@ -121,11 +121,14 @@ class WorkerLink:
 
     def _listen(self) -> None:
         """Waits until there is something to say, and takes what is heard meanwhile."""
-        files: list[Any] = [self._wake] if self._socket is None else [self._wake, self._socket]
-        ready, _, _ = select.select(files, (), (), _EACH_S if self._socket is not None else _CONNECT_EACH_S)
+        asked = select.poll()  # a program may have more files open than select can take
+        asked.register(self._wake, select.POLLIN)
+        if self._socket is not None:
+            asked.register(self._socket, select.POLLIN)
+        ready = {file for file, _ in asked.poll(1000 * (_EACH_S if self._socket is not None else _CONNECT_EACH_S))}
         if self._wake in ready:
             os.eventfd_read(self._wake)
-        if self._socket is None or self._socket not in ready:
+        if self._socket is None or self._socket.fileno() not in ready:
             return
         try:
             packet = self._socket.recv(_MOST_BYTES)
