@@ -236,7 +236,7 @@ class Worker:
         order = self._link.order()
         assert order is not None
         if self.step == order.at_step:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, ValueError):  # nobody is there, or the place is none
                 if self._mirror is not None and self.step not in self._mirror.steps:
                     self._mirror.keep(self.step, self.rank, self.size, _device())
                 store = meeting(order.meet, order.generation)
@@ -266,6 +266,8 @@ class Worker:
         self.rank = int(os.environ["RANK"])
         try:
             store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
+            with self._lock:
+                self._sockets = GroupSockets()
             self._program.join(store, self.rank, self.size)
             self._formed(int(os.environ["MASTER_PORT"]))
             if self._mirror is not None:

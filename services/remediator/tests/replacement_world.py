@@ -62,6 +62,8 @@ class ReplacementWorld(World):
         self.mates: list[Mate] = []
         self.cut: set[str] = set()
         self.obeys = True
+        self.stuck: list[Mate] = []
+        """Those whose programs hang: they leave no group."""
         self.crashing = False
         self.delays: dict[tuple[str, str], int] = {}
         """One-way delays between nodes that are not 50 µs, in ns."""
@@ -194,7 +196,12 @@ class ReplacementWorld(World):
     def follow(self, mate):
         """A process takes an order, at once or at its step."""
         order = mate.order
-        if order is None or (mate.stage == "training" and mate.step < order.at_step) or mate.node in self.cut:
+        if (
+            mate in self.stuck
+            or order is None
+            or (mate.stage == "training" and mate.step < order.at_step)
+            or mate.node in self.cut
+        ):
             return
         mate.order = None
         change = {(each.node, each.process): -1 for each in order.changes}

@@ -245,6 +245,20 @@ def test_a_second_rank_that_dies_meanwhile_goes_with_what_is_under_way():
     assert len(world.orders) == 2
 
 
+def test_a_survivor_that_leaves_its_group_for_nobody_goes_with_what_is_under_way():
+    """Its program hangs, and the others wait for it. It is given five seconds."""
+    world = ReplacementWorld(nodes=7, spares=(4, 5, 6))
+    world.stuck.append(world.rank(3))
+    world.lose(1)
+    world.run(4.0)
+    assert len(world.orders) == 1
+    world.run(2.0)
+    second = world.orders[-1]
+    assert (second.generation, takers(second)) == (2, {3: "node5"})
+    assert steps_on(world)
+    assert len(world.orders) == 2
+
+
 def test_nothing_is_replaced_twice(world):
     """The same event, told again while the group forms and after."""
     event = world.hang_event(1)

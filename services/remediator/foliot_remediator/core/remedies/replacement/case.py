@@ -148,6 +148,8 @@ class Case:
         has_left = hearing.now_ns >= course.due_ns  # before, spares alone wait, which says nothing of the others
         for rank, worker in members.items():
             word = "" if worker.is_over else trouble(worker, hearing.read_ns)
+            if not word and not worker.is_over and course.is_kept_by(worker, members.values(), hearing.now_ns):
+                word = "absent"
             is_known = word != "silent" or hearing.is_away(worker)
             is_missed = has_left and witnessed(worker, members.values(), course.order.generation)
             if word and (rank in pending or (is_known and is_missed)):

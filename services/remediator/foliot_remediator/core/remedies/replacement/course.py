@@ -9,6 +9,8 @@ from foliot_remediator.core.remedies.replacement.workers import Process
 from foliot_schemas.worker import NO_RANK
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from foliot_remediator.core.actions.decision_request import DecisionRequest
     from foliot_remediator.core.remedies.replacement.hearing import Hearing
     from foliot_remediator.core.remedies.replacement.workers import TrainingJob, Worker
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 _AGAIN_NS = 2_000_000_000
 """A node whose workers have not taken the generation for so long is asked again: a command may have been lost."""
+_STAYS_NS = 5_000_000_000
+"""A process that keeps its former group for so long does not leave it any more, though it was asked again: its program
+hangs. The others wait for it for ten seconds."""
 GIVEN_UP_NS = 20_000_000_000
 """After so long a group is not formed any more: survivors wait for an order for as long."""
 
@@ -80,6 +85,13 @@ class Course:
             if worker.state.generation < self.order.generation and worker.lives(hearing.read_ns)
         }
         return sorted(node for node in behind & self.asked_ns.keys() if self._is_late(node, hearing.now_ns))
+
+    def is_kept_by(self, worker: Worker, members: Collection[Worker], now_ns: int) -> bool:
+        """Whether a process does not leave its former group, while one of another node waits for it in this one."""
+        generation = self.order.generation
+        if self.order.at_step or worker.state.generation >= generation or now_ns - self.due_ns < _STAYS_NS:
+            return False
+        return any(each.node != worker.node and each.runs and each.state.generation == generation for each in members)
 
     def is_behind(self, job: TrainingJob, node: str) -> bool:
         """Whether a process on a node that is to have a rank has not taken the generation."""
