@@ -23,7 +23,7 @@ from patience import patience
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="make train installs PyTorch")
 
-SIZE, STEPS = 3, 60
+SIZE, STEPS = 3, 80
 PROGRAM = textwrap.dedent(
     """
     import json, os, sys, time
@@ -61,12 +61,21 @@ PROGRAM = textwrap.dedent(
         return saved["step"]
 
     more = {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload} if kind == "sharded" else {}
+    def join(store, rank, size):
+        if os.environ.get("RANK") == "1" and (folder / "dies").exists():
+            while (folder / "dies").exists():
+                time.sleep(0.02)
+            os.kill(os.getpid(), 9)
+        foliot.torch.default_join(store, rank, size)
+
     foliot.torch.record("real", socket=f"{folder}/ranks")
-    for group in foliot.torch.groups(alike, job="real", socket=f"{folder}/ranks", seed=5, wait_s=60, **more):
+    for group in foliot.torch.groups(alike, join=join, job="real", socket=f"{folder}/ranks", seed=5, wait_s=60, **more):
         with group, (folder / f"losses.{os.getpid()}").open("a", buffering=1) as losses:
             # PyTorch would lay the buckets out anew after the first step, and sum in another order from then on.
             parallel = DistributedDataParallel(model, find_unused_parameters=True)
             while group.step < int(sys.argv[3]):
+                while group.step >= int((folder / "allowed").read_text() or 0):
+                    time.sleep(0.01)
                 batch = torch.randn(8, 16, generator=torch.Generator().manual_seed(1000 * group.step + group.rank))
                 loss = ((parallel(batch) - batch) ** 2).mean()
                 if kind == "sharded":
@@ -78,7 +87,6 @@ PROGRAM = textwrap.dedent(
                 losses.write(json.dumps([group.step, group.rank, loss.item().hex()]) + "\\n")
                 if kind == "sharded" and group.step == 19:
                     checkpoint(group.rank, 20)
-                time.sleep(0.02)
                 group.end_step()
     os._exit(0)
     """
@@ -100,9 +108,12 @@ class Clock:
 class Job:
     """A job's processes on one node, the agent's parts that speak with them, and what is done to them."""
 
-    def __init__(self, folder, kind, spares=0):
-        folder.mkdir()
+    def __init__(self, folder, kind, spares=0, *, dies=False):
         self.folder = folder
+        folder.mkdir()
+        self.allow(STEPS if not spares else 20)
+        if dies:  # rank 1, as the first group forms, once the file is gone
+            (folder / "dies").touch()
         self.ranks = RankSocket(str(folder / "ranks"), "node0", Clock(), lambda _: None)
         self.ranks.open()
         self.telling = asyncio.create_task(self.ranks.tell())
@@ -118,6 +129,12 @@ class Job:
             with (folder / f"{place}.log").open("wb") as log:
                 self.processes.append(subprocess.Popen(command, env={**os.environ, **meet, **role}, stderr=log))
         self.generation = 0
+
+    def allow(self, steps):
+        """Lets the job do so many steps in all."""
+        (self.folder / "next").write_text(str(steps))
+        (self.folder / "next").rename(self.folder / "allowed")
+        self.allowed = steps
 
     def workers(self):
         """The workers, by rank; the spares have none."""
@@ -168,6 +185,7 @@ class Job:
         lost = {rank: self.workers()[rank].process for rank in ranks}
         for rank in ranks:
             os.kill(self.pid(self.workers()[rank]), by)
+        self.allow(self.allowed + 20)
         if by == signal.SIGKILL:
             await self.until(lambda: not lost.keys() & self.workers().keys())
             await self.until(lambda: any(each.report.stage == "broken" for each in self.workers().values()))
@@ -213,17 +231,21 @@ async def finished(job):
 
 
 async def test_losses_are_the_same_to_the_bit_whatever_became_of_the_ranks(start):
-    """One is killed, one leaves at a step's end, one is stopped; no step is missing and none is another."""
+    """One dies as the first group forms, one in a step, one leaves at a step's end, one is stopped; no step is missing."""
     undisturbed = start("undisturbed", "alike")
     await finished(undisturbed)
-    job = start("disturbed", "alike", spares=3)
-    await job.until(lambda: len(job.spares()) == 3)
-    await job.until_step(10)
-    await job.lose(0)
+    job = start("disturbed", "alike", spares=4, dies=True)
+    await job.until(lambda: len(job.spares()) == 4 and len(job.workers()) == SIZE)
+    first = job.workers()[1].process
+    (job.folder / "dies").unlink()
+    await job.until(lambda: 1 not in job.workers())
+    await job.handler.apply(job.order({1: first}))
     await job.until_step(20)
-    await job.handler.apply(job.order({2: job.workers()[2].process}, at_step=30))
+    await job.lose(0)
     await job.until_step(40)
-    assert min(each.report.step for each in job.workers().values()) >= 30
+    await job.handler.apply(job.order({2: job.workers()[2].process}, at_step=50))
+    job.allow(60)
+    await job.until_step(60)
     await job.lose(1, by=signal.SIGSTOP)
     await finished(job)
 
@@ -240,11 +262,12 @@ async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_che
     await finished(undisturbed)
     job = start("disturbed", "sharded", spares=3)
     await job.until(lambda: len(job.spares()) == 3)
-    await job.until_step(10)
+    await job.until_step(20)
     await job.lose(1)
+    await job.until_step(40)
     assert max(each.report.lost_steps for each in job.workers().values()) <= 4
-    await job.until_step(30)
     await job.lose(1, 2)
+    job.allow(STEPS)
     await finished(job)
     assert "step 20, by the last checkpoint" in job.workers()[0].report.reason
 

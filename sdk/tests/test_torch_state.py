@@ -125,6 +125,21 @@ def test_a_large_buffer_is_what_it_was_too():
     assert module.large.unique().tolist() == [1]
 
 
+def test_a_buffer_that_the_program_puts_in_the_place_of_another_is_put_back():
+    """As by `self.count = self.count + 1`, before the step's end and after it."""
+    module = torch.nn.Module()
+    module.register_buffer("count", torch.zeros(()))
+    buffers = KeptBuffers([module])
+    buffers.begin()
+    module.count = module.count + 1
+    buffers.keep()
+    module.count = module.count + 1
+
+    buffers.put_back()
+
+    assert module.count.item() == 1
+
+
 def test_buffers_are_what_they_were_when_the_step_began():
     """A step that is done twice does not count twice in a mean over batches."""
     module = torch.nn.BatchNorm1d(4)

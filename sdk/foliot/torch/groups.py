@@ -199,13 +199,17 @@ class Worker:
         if not isinstance(error, Exception) or self._is_whole():
             self._end("failed", shortened(error))
             return False
-        self._link.say(stage="broken", reason=shortened(error))
-        self._sockets.shut_down(but_port=self._store.port)  # of the others, some would wait on
-        if self._link.wait_for_order(above=self.generation, within_s=self._program.wait_s) is None:
+        if self._order_after(error) is None:
             self._end("failed", f"nobody took the lost rank's place in {self._program.wait_s:g} s: {shortened(error)}")
             return False
         self._leave()
         return True
+
+    def _order_after(self, error: Exception) -> Order | None:
+        """Says that the group is broken, and waits for what is to be done; None: nothing was said in time."""
+        self._link.say(stage="broken", reason=shortened(error))
+        self._sockets.shut_down(but_port=self._store.port)  # of the others, some would wait on
+        return self._link.wait_for_order(above=self.generation, within_s=self._program.wait_s)
 
     def _is_whole(self) -> bool:
         """Whether nothing befell the group, and no order has come: an error is the program's own then."""
@@ -250,7 +254,10 @@ class Worker:
         self._sockets.shut_down(but_port=self._store.port)
         with contextlib.suppress(Exception):
             self._former.append(list(dist.distributed_c10d._world.pg_map))  # noqa: SLF001 - there is no public way
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            # Of a group that was not made to its end, PyTorch keeps the number, by which ranks find one another.
+            dist.distributed_c10d._world.group_count = 0  # noqa: SLF001 - likewise
         self._log.leave()
         self._link.say(left_ns=now_ns(), formed_ns=0, copied_ns=0, first_step_ns=0, state_bytes=0, state_from=-1)
 
@@ -264,17 +271,22 @@ class Worker:
 
     def _form_first(self) -> None:
         self.rank = int(os.environ["RANK"])
+        with self._lock:
+            self._sockets = GroupSockets()
         try:
             store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
-            with self._lock:
-                self._sockets = GroupSockets()
             self._program.join(store, self.rank, self.size)
             self._formed(int(os.environ["MASTER_PORT"]))
             if self._mirror is not None:
                 self._mirror.keep(self.step, self.rank, self.size, _device())
         except Exception as error:
-            self._end("failed", shortened(error))
-            raise
+            order = self._order_after(error) if isinstance(error, RuntimeError) else None
+            if order is None:
+                self._end("failed", shortened(error))
+                raise
+            self._leave()
+            self._form(order)
+            return
         self._buffers.begin()
         self._begin_step()
         self._link.say(stage="training")

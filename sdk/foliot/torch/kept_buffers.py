@@ -23,35 +23,61 @@ class KeptBuffers:
 
     def __init__(self, parts: Iterable[object]) -> None:
         self._modules = [part for part in parts if isinstance(part, torch.nn.Module)]
-        self._buffers: list[torch.Tensor] = []
-        self._copies: list[torch.Tensor] = []
-        self._versions: list[int] = []
-        """How often each had been written to when it was copied, as PyTorch counts it."""
+        self._places: list[_Place] = []
 
     def begin(self) -> None:
         """Copies all buffers that there are now: a group's first step begins."""
-        self._buffers = [buffer for module in self._modules for buffer in module.buffers()]
-        self._copies = [buffer.detach().clone() for buffer in self._buffers]
-        self._versions = [_version(buffer) for buffer in self._buffers]
+        self._places = [
+            _Place(owner, name, buffer)
+            for module in self._modules
+            for owner in module.modules()
+            for name, buffer in owner._buffers.items()  # noqa: SLF001 - `buffers` does not say whose they are
+            if buffer is not None
+        ]
 
     def keep(self) -> None:
         """Copies what may have been written to since the last time."""
-        versions = [_version(buffer) for buffer in self._buffers]
-        written = [
-            (copy, buffer)
-            for copy, buffer, version, before in zip(self._copies, self._buffers, versions, self._versions, strict=True)
-            if version != before or buffer.numel() <= _SMALL
-        ]
-        self._versions = versions
+        written = [place for place in self._places if place.is_to_be_copied()]
         if written:
             with torch.no_grad():
-                torch._foreach_copy_(*map(list, zip(*written, strict=True)))
+                torch._foreach_copy_([place.copy for place in written], [place.buffer for place in written])
 
     def put_back(self) -> None:
         """Makes the buffers what they were."""
         with torch.no_grad():
-            for buffer, kept in zip(self._buffers, self._copies, strict=True):
-                buffer.copy_(kept)
+            for place in self._places:
+                place.put_back()
+
+
+class _Place:
+    """A module's buffer, by its name, and its copy. A program may write to it, or put another in its place."""
+
+    __slots__ = ("buffer", "copy", "name", "owner", "version")
+
+    def __init__(self, owner: torch.nn.Module, name: str, buffer: torch.Tensor) -> None:
+        self.owner = owner
+        self.name = name
+        self._take(buffer)
+
+    def _take(self, buffer: torch.Tensor) -> None:
+        self.buffer, self.copy, self.version = buffer, buffer.detach().clone(), _version(buffer)
+
+    def is_to_be_copied(self) -> bool:
+        """Whether it may have been written to. If it is another one by now, that is copied here."""
+        now = self.owner._buffers.get(self.name)  # noqa: SLF001 - as above
+        if now is not self.buffer:
+            if now is not None:
+                self._take(now)
+            return False
+        before, self.version = self.version, _version(now)
+        return before != self.version or now.numel() <= _SMALL
+
+    def put_back(self) -> None:
+        """Makes it what it was."""
+        if self.owner._buffers.get(self.name) is self.buffer:  # noqa: SLF001 - as above
+            self.buffer.copy_(self.copy)
+        else:
+            self.owner._buffers[self.name] = self.copy.clone()  # noqa: SLF001 - as above
 
 
 def _version(buffer: torch.Tensor) -> int:
