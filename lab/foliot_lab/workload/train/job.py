@@ -154,9 +154,21 @@ def train_replaceable(arguments: argparse.Namespace) -> None:
 
 
 def _opened(arguments: argparse.Namespace) -> TextIO:
-    """The record; a job that is started again goes on with the one that there is."""
-    file: TextIO = _own(arguments.record).open("w" if arguments.checkpoints is None else "a", buffering=1)
+    """The record; a process that is started again goes on with the one that there is."""
+    goes_on = arguments.replaceable or arguments.checkpoints is not None
+    file: TextIO = _own(arguments.record).open("a" if goes_on else "w", buffering=1)
     return file
+
+
+def tell_start(record: Path) -> None:
+    """Adds a line about this process to a file beside its record: when it began, and when it could begin to work."""
+    began_ns = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) * 1_000_000_000
+    began_ns //= os.sysconf("SC_CLK_TCK")
+    # A process's beginning is told by the clock that counts on while the machine sleeps.
+    import_s = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - began_ns) * 1e-9
+    line = {"pid": os.getpid(), "ready_ns": _now_ns(), "import_s": round(import_s, 3)}
+    with record.with_suffix(".starts").open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _own(path: Path | None) -> Any:
@@ -214,6 +226,7 @@ def main() -> None:
     if arguments.pid is not None:
         _own(arguments.pid).write_text(str(os.getpid()))
         end_with_parent()
+    tell_start(_own(arguments.record))
     if arguments.job:
         _foliot().record(arguments.job, socket=arguments.rank_socket)
     if arguments.replaceable:

@@ -96,6 +96,9 @@ class Torchrun:
         for host in self._hosts:
             await self._start(host)
 
+    def start_again(self, where: str) -> None:
+        """Does nothing: the agent of a host starts its ranks again."""
+
     def signal(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to the ranks at a place, or to all that runs on a host."""
         if where in self._agents and self._agents[where].returncode is None:
