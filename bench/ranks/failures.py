@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
-import numpy as np
 
 from bench import place
 from bench.ranks.account import Account, Import, account
@@ -32,6 +31,7 @@ from foliot_lab.workload.workload import carried
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from foliot_lab.workload.train.merged_steps import MergedSteps
@@ -271,7 +271,7 @@ async def _through(job: Job, trial: Trial) -> tuple[Outcome, list[float]]:
     failures_ns: list[int] = []
     killing = asyncio.create_task(_kill(job, trial, failures_ns))
     try:
-        while (steps := done(files)) < trial.steps and time.monotonic() < deadline_s:
+        while (steps := done(files)) < trial.steps and time.monotonic() < deadline_s:  # noqa: ASYNC110 - processes end
             await asyncio.sleep(_POLL_S)
         await asyncio.sleep(1.0)  # the other ranks end the step too
     finally:
