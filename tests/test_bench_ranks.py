@@ -76,10 +76,17 @@ def test_a_fault_on_a_spare_makes_no_row():
     assert single(ranks=()) == []
 
 
+def test_a_fault_without_a_free_spare_makes_no_row():
+    """The lab had started no process again by then. If one was free and failed, that counts."""
+    assert single(given(to=None, first_step_ns=None, refused="no-spare")) == []
+    (row,) = single(given(first_step_ns=None), given(to=None, first_step_ns=None, refused="no-spare"))
+    assert (row.went_on, row.said) == (False, "no-spare")
+
+
 def test_a_rank_that_was_not_replaced_is_a_row_that_meets_no_goal():
     """Its stall has no end, and the reason is told."""
-    (row,) = single(given(to=None, first_step_ns=None, refused="no-spare"))
-    assert (row.went_on, row.said, row.stall_s) == (False, "no-spare", None)
+    (row,) = single(given(to=None, first_step_ns=None, refused="not-confirmed"))
+    assert (row.went_on, row.said, row.stall_s) == (False, "not-confirmed", None)
     met = {goal.goal: goal.met for goal in goals([row, *single(given())], 200.0)}
     assert not met["the rank goes to a spare"]
     assert not met["unplanned: stall at most 8 s"]

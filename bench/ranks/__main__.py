@@ -94,7 +94,7 @@ class Bench:
 
     def single(self, seed: int) -> None:
         """Runs a lab with several single faults."""
-        lab = draw(seed, self._arguments.only, self._arguments.faults, self._arguments.job_seed)
+        lab = draw(seed, self._arguments.only, self._arguments.faults, self._arguments.job_seed, self._arguments.rest_s)
         scenario, report, log = (self._folder / f"{seed}.{ending}" for ending in ("toml", "json", "log"))
         report.unlink(missing_ok=True)
         scenario.write_text(scenario_text(lab.scenario))
@@ -196,6 +196,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.ranks", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--labs", type=int, default=10, help="with single faults (default: %(default)s)")
     parser.add_argument("--faults", type=int, default=10, help="in each lab (default: %(default)s)")
+    parser.add_argument(
+        "--rest-s", type=float, default=8.0,
+        help="from the end of a fault to the next, in which a process starts again (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--only", nargs="+", choices=CASES, default=[], help="draw of these faults (default: all)")
     parser.add_argument("--reps", type=int, default=2, help="of many failures (default: %(default)s)")
     parser.add_argument("--tools", nargs="*", choices=TOOLS, default=[*TOOLS], help="for many failures (default: all)")

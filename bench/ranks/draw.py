@@ -26,8 +26,8 @@ XIDS_FAILED, XIDS_DEGRADED = (48, 79, 95, 119, 140), (64, 74, 156)
 """Some after which ranks go at once, and some after which they go at the end of a step."""
 _FIRST_S = 5.0
 _LASTS_S: dict[Case, float | None] = {"kill": 1.0, "stop": 8.0, "cut-off": 9.0, "drain": 6.0, "xid": None}
-_RESTS_S: dict[Case, float] = {"kill": 12.0, "stop": 8.0, "cut-off": 9.0, "drain": 8.0, "xid": 11.0}
-"""From the end of a fault to the next: in it the lost process comes back as a spare."""
+_REPLACED_S = 4.0
+"""After a fault that is over at once, or never: until the rank went on elsewhere."""
 _TAIL_S = 2.0
 _LONG_AGO = 3
 """So many hosts that were hit longest ago have ranks with most likelihood."""
@@ -65,8 +65,13 @@ def cases(seed: int, only: Sequence[Case], count: int) -> list[Case]:
     return sorted(drawn, key=lambda case: case == "xid")
 
 
-def draw(seed: int, only: Sequence[Case], count: int, job_seed: int) -> Lab:
-    """The lab of a seed."""
+def draw(seed: int, only: Sequence[Case], count: int, job_seed: int, rest_s: float = 8.0) -> Lab:
+    """The lab of a seed.
+
+    Parameters:
+        count: of its faults.
+        rest_s: from the end of a fault to the next. In it the lost process comes back as a spare.
+    """
     rng = random.Random(f"{seed}/ranks")
     faults: list[FaultSpec] = []
     trials: list[Trial] = []
@@ -90,7 +95,7 @@ def draw(seed: int, only: Sequence[Case], count: int, job_seed: int) -> Lab:
             )
         )  # fmt: skip
         trials.append(Trial(id=name, case=case, number=number))
-        at_s = round(at_s + (_LASTS_S[case] or 0.0) + _RESTS_S[case] + rng.uniform(0.0, 1.0), 2)
+        at_s = round(at_s + max(_REPLACED_S, _LASTS_S[case] or 0.0) + rest_s + rng.uniform(0.0, 1.0), 2)
     job = JobSpec(name=JOB, kind="train", use="foliot", gradient_mb=GRADIENT_MB, seed=job_seed, spares=SPARES)
     return Lab(
         scenario=Scenario(

@@ -21,6 +21,7 @@ _STEADY_SHARE = 0.8
 """State that goes at such a share of the link's rate goes at line rate: the rest is headers, acknowledgements, and the
 start of the connection."""
 _BITS = 8
+_NO_SPARE = "no-spare"
 
 
 class FoundFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +109,7 @@ class Losses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows_of(lab: Lab, seed: int, found: Found, steps_at: Sequence[int], losses: Losses) -> list[Row]:
-    """The rows of a lab, one a fault that took a rank.
+    """The rows of a lab, one a fault that took a rank while a spare was free.
 
     Parameters:
         steps_at: how many steps the job had done at each fault, and at the end.
@@ -118,8 +119,14 @@ def rows_of(lab: Lab, seed: int, found: Found, steps_at: Sequence[int], losses: 
     return [
         _row(trial, seed, found, faults[trial.id], losses.equal(steps_at[number], steps_at[number + 1]))
         for number, trial in enumerate(lab.trials)
-        if trial.id in faults and faults[trial.id].ranks
+        if trial.id in faults and faults[trial.id].ranks and not _has_no_spare(found, trial)
     ]
+
+
+def _has_no_spare(found: Found, trial: Trial) -> bool:
+    """Whether the lab had no spare for a fault: the process of an earlier one was not there again."""
+    own = [each for each in found.replacements if each.fault == trial.id and each.job == JOB]
+    return bool(own) and own[0].to is None and own[0].refused == _NO_SPARE
 
 
 def _row(trial: Trial, seed: int, found: Found, fault: FoundFault, equal: bool | None) -> Row:
