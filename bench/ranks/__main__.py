@@ -55,6 +55,14 @@ _STEP_S = 0.25
 """Where no run without a loss tells a step's length."""
 
 
+class Undisturbed(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that lost no rank."""
+
+    step_s: float = _STEP_S
+    losses: list[float] = []
+    """Of each step."""
+
+
 class Bench:
     """The runs, one after the other, and what they came to."""
 
@@ -65,7 +73,6 @@ class Bench:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._until_s: float = time.monotonic() + arguments.within_s
         self._document = Document("ranks", arguments, {"torchft": package("torchft")})
-        self._step_s = _STEP_S
         self._whole = self._kept()
 
     def failures(self, rep: int, tool: Tool) -> None:
@@ -74,7 +81,7 @@ class Bench:
         trial = Trial(
             tool=tool, rep=rep, job_seed=arguments.job_seed, steps=arguments.steps,
             checkpoint_steps=arguments.checkpoint_steps, failures=0 if tool == "none" else arguments.failures,
-            each_s=_RATIO * arguments.checkpoint_steps * self._step_s, within_s=min(arguments.run_s, self._left_s()),
+            each_s=_RATIO * arguments.checkpoint_steps * self._whole.step_s, within_s=min(arguments.run_s, self._left_s()),
         )  # fmt: skip
         asked, told, log = (self._folder / f"{tool}-{rep}.{ending}" for ending in ("trial", "json", "log"))
         told.unlink(missing_ok=True)
@@ -88,8 +95,7 @@ class Bench:
         outcome = msgspec.json.decode(told.read_bytes(), type=Outcome)
         losses = np.array(json.loads(told.with_suffix(".losses").read_text()))
         if tool == "none" and outcome.account is not None:
-            self._step_s = outcome.account.step_s
-            self._keep(losses)
+            self._keep(Undisturbed(step_s=outcome.account.step_s, losses=losses.tolist()))
         self._add([row_of(outcome, self._held(losses))])
 
     def single(self, seed: int) -> None:
@@ -126,19 +132,20 @@ class Bench:
         sys.stdout.flush()
         write(self.rows, self._arguments, self._document.head())
 
-    def _kept(self) -> NDArray[np.float64]:
-        """The losses of the run that lost no rank, from now or from before."""
-        file = self._folder / f"losses-{self._arguments.job_seed}.json"
-        return np.array(json.loads(file.read_text()) if file.exists() else [])
+    def _kept(self) -> Undisturbed:
+        """The run that lost no rank, of now or of before."""
+        file = self._folder / f"undisturbed-{self._arguments.job_seed}.json"
+        return msgspec.json.decode(file.read_bytes(), type=Undisturbed) if file.exists() else Undisturbed()
 
-    def _keep(self, losses: NDArray[np.float64]) -> None:
-        if len(losses) > len(self._whole):
-            self._whole = losses
-            file = self._folder / f"losses-{self._arguments.job_seed}.json"
-            file.write_text(json.dumps(losses.tolist()))
+    def _keep(self, made: Undisturbed) -> None:
+        if len(made.losses) > len(self._whole.losses):
+            self._whole = made
+            file = self._folder / f"undisturbed-{self._arguments.job_seed}.json"
+            file.write_bytes(msgspec.json.encode(made))
 
     def _held(self, losses: NDArray[np.float64]) -> Losses:
-        return Losses(known=min(len(losses), len(self._whole)), differs=first_difference(losses, self._whole))
+        whole = np.array(self._whole.losses)
+        return Losses(known=min(len(losses), len(whole)), differs=first_difference(losses, whole))
 
 
 def main() -> int:
