@@ -9,7 +9,7 @@ import pytest
 from bench.contention.scenario_text import scenario_text
 from bench.ranks.account import Import, account, first_difference
 from bench.ranks.draw import CASES, HOSTS, RANKS, SPARES, Lab, Trial, cases, draw
-from bench.ranks.failures import Outcome, schedule
+from bench.ranks.failures import Outcome, done, schedule
 from bench.ranks.failures import Trial as RunTrial
 from bench.ranks.rows import Found, FoundFault, FoundMachine, Losses, Row, by_case, goals, row_of, rows_of
 from foliot_lab.report.replacement_report import ReplacementReport
@@ -237,3 +237,12 @@ def test_rows_are_read_again_as_they_were_written():
     """Documents can be merged."""
     rows = [*single(given()), ran("torchft", None)]
     assert msgspec.convert(msgspec.to_builtins(rows), list[Row]) == rows
+
+
+def test_a_process_that_has_ended_no_step_has_done_none(tmp_path):
+    """A spare that has just taken a rank knows a loss first."""
+    file = tmp_path / "node4.jsonl"
+    file.write_text('{"rank": 0, "step": 72, "began_ns": 5, "loss": 0.5}\n')
+    assert done({"node4": file, "node5": tmp_path / "node5.jsonl"}) == 0
+    file.write_text(file.read_text() + '{"rank": 0, "step": 72, "began_ns": 5, "ended_ns": 9, "loss": 0.5}\n')
+    assert done({"node4": file, "node5": tmp_path / "node5.jsonl"}) == 73

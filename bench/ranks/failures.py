@@ -211,7 +211,7 @@ def lines_of(files: Mapping[str, Path]) -> dict[str, NDArray[np.void]]:
 
 def done(files: Mapping[str, Path]) -> int:
     """How many steps are done, by any rank."""
-    steps = [int(rows["step"][rows["ended_ns"] > 0].max()) + 1 for rows in lines_of(files).values() if len(rows)]
+    steps = [int(rows["step"][rows["ended_ns"] > 0].max(initial=-1)) + 1 for rows in lines_of(files).values() if len(rows)]
     return max(steps, default=0)
 
 
