@@ -43,8 +43,6 @@ GRADIENT_MB = 2.0
 _POLL_S = 0.2
 _BACK_S = 1.0
 """So long after its end, whoever starts the job's processes starts one again. torchrun does so itself."""
-_LIGHTHOUSE = ("--min_replicas", "1", "--quorum_tick_ms", "100", "--join_timeout_ms", "10000")
-"""As torchft's own documentation starts it, with one replica enough."""
 _LIGHTHOUSE_PORT = 29510
 
 
@@ -148,7 +146,7 @@ class OfTorchft:
         self._places = places(self._lab)[:RANKS]
         first = self._places[0]
         self._lighthouse = await spawn(
-            first.namespace, {}, ["bench.ranks.lighthouse", "--bind", f"[::]:{_LIGHTHOUSE_PORT}", *_LIGHTHOUSE],
+            first.namespace, {}, ["bench.ranks.lighthouse", f"[::]:{_LIGHTHOUSE_PORT}"],
             self._folder / "lighthouse.log",
         )  # fmt: skip
         for rank in range(RANKS):
@@ -211,7 +209,9 @@ def lines_of(files: Mapping[str, Path]) -> dict[str, NDArray[np.void]]:
 
 def done(files: Mapping[str, Path]) -> int:
     """How many steps are done, by any rank."""
-    steps = [int(rows["step"][rows["ended_ns"] > 0].max(initial=-1)) + 1 for rows in lines_of(files).values() if len(rows)]
+    steps = [
+        int(rows["step"][rows["ended_ns"] > 0].max(initial=-1)) + 1 for rows in lines_of(files).values() if len(rows)
+    ]
     return max(steps, default=0)
 
 
