@@ -155,7 +155,7 @@ def both(*parts):
 
 def test_a_run_without_a_loss_has_steps_alone():
     """All its time is in steps that count."""
-    made = account(both(steady(0, 11, 0.0)), ranks=2, steps=11, batch=8, failures_ns=[], imports=[])
+    made = account(both(steady(0, 11, 0.0)), ranks=2, steps=11, batch=8, failures_ns=[], imports={})
     assert (made.steps, made.total_s, made.step_s, made.lost_steps) == (11, 10.0, 1.0, 0)
     assert (made.restart_s, made.import_s, made.longest_s, made.goodput) == (0.0, 0.0, 0.0, 1.0)
 
@@ -163,7 +163,11 @@ def test_a_run_without_a_loss_has_steps_alone():
 def test_lost_work_restart_and_import_are_told_apart():
     """At second 10 the job is killed, goes on at second 16 from step 6, and was there after an import of 4 s."""
     parts = both(steady(0, 10, 0.0), steady(6, 20, 16.0))
-    imports = [Import(ready_ns=0, import_s=9.0), Import(ready_ns=15 * S, import_s=3.0), Import(ready_ns=15 * S, import_s=4.0)]  # fmt: skip
+    imports = {
+        "node0": [Import(ready_ns=0, import_s=9.0), Import(ready_ns=15 * S, import_s=3.0)],
+        "node1": [Import(ready_ns=15 * S, import_s=4.0)],
+        "node2": [Import(ready_ns=15 * S, import_s=5.0)],  # it stands by
+    }
     made = account(parts, ranks=2, steps=20, batch=8, failures_ns=[10 * S + 1], imports=imports)
     assert (made.total_s, made.lost_steps, made.lost_work_s) == (29.0, 4, 4.0)
     assert (made.import_s, made.restart_s, made.longest_s) == (4.0, 2.0, 6.0)
@@ -173,21 +177,21 @@ def test_lost_work_restart_and_import_are_told_apart():
 def test_a_step_that_ends_after_the_failure_does_not_hide_it():
     """The others had all that they needed for it."""
     parts = both(steady(0, 10, 0.0), steady(10, 20, 13.0))
-    made = account(parts, ranks=2, steps=20, batch=8, failures_ns=[round(9.5 * S)], imports=[])
+    made = account(parts, ranks=2, steps=20, batch=8, failures_ns=[round(9.5 * S)], imports={})
     assert (made.restart_s, made.lost_steps) == (3.0, 0)
 
 
 def test_what_a_lost_replica_did_not_train_on_is_counted():
     """The other goes on without it for five steps."""
     alone = {"node0": steady(0, 20, 0.0), "node1": np.concatenate([steady(0, 10, 0.0, 1), steady(15, 20, 15.0, 1)])}
-    made = account(alone, ranks=2, steps=20, batch=8, failures_ns=[10 * S], imports=[])
+    made = account(alone, ranks=2, steps=20, batch=8, failures_ns=[10 * S], imports={})
     assert (made.steps, made.samples_lost) == (20, 5 * 8)
     assert made.goodput == pytest.approx(35 / 40)
 
 
 def test_one_step_is_no_run():
     """There is no time from it to another."""
-    assert account(both(steady(0, 1, 0.0)), ranks=2, steps=5, batch=8, failures_ns=[], imports=[]) is None
+    assert account(both(steady(0, 1, 0.0)), ranks=2, steps=5, batch=8, failures_ns=[], imports={}) is None
 
 
 def test_the_first_difference_is_one_of_a_bit():
@@ -222,8 +226,8 @@ def ran(tool, made, *, finished=True, rep=0):
 
 def test_the_time_with_many_failures_is_held_against_torchrun_of_the_same_seed():
     """Runs that did not do all their steps have none."""
-    quick = account(both(steady(0, 11, 0.0)), ranks=2, steps=11, batch=8, failures_ns=[], imports=[])
-    slow = account(both(steady(0, 5, 0.0), steady(2, 11, 16.0)), ranks=2, steps=11, batch=8, failures_ns=[], imports=[])
+    quick = account(both(steady(0, 11, 0.0)), ranks=2, steps=11, batch=8, failures_ns=[], imports={})
+    slow = account(both(steady(0, 5, 0.0), steady(2, 11, 16.0)), ranks=2, steps=11, batch=8, failures_ns=[], imports={})
     rows = [ran("foliot", quick), ran("torchrun", slow)]
     (goal,) = goals(rows, 200.0)
     assert (goal.n, goal.met, goal.was) == (1, True, f"{quick.total_s / slow.total_s:.2f}")

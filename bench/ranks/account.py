@@ -55,7 +55,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 def account(
     lines: Mapping[str, NDArray[np.void]], *, ranks: int, steps: int, batch: int, failures_ns: Sequence[int],
-    imports: Sequence[Import],
+    imports: Mapping[str, Sequence[Import]],
 ) -> Account | None:  # fmt: skip
     """The account of a run; None: fewer than two steps were done.
 
@@ -65,7 +65,7 @@ def account(
         steps: that it was to do.
         batch: samples of a rank and step.
         failures_ns: when a rank was killed.
-        imports: of all processes, those of the beginning too.
+        imports: of all processes of each place, those of the beginning too.
     """
     whole = merge(lines, ranks)
     done = np.concatenate([*lines.values()])
@@ -79,11 +79,7 @@ def account(
     step_ns = float(np.median(np.diff(moments)))
     gaps = _gaps(moments, failures_ns)
     waited_ns = [max(0.0, after - before - step_ns) for before, after in gaps]
-    # Processes of one restart are ready one after the other; of each gap only the slowest counts.
-    slowest = [
-        max((each.import_s for each in imports if before < each.ready_ns <= after), default=0.0)
-        for before, after in gaps
-    ]
+    slowest = [_import_s(lines, imports, gap) for gap in gaps]
     import_s = sum(min(took, waited * 1e-9) for took, waited in zip(slowest, waited_ns, strict=True))
     again = int(((whole.again_ns > since_ns) & (whole.again_ns <= until_ns)).sum())
     in_steps_ns = _covered(began[1:], ended[1:], since_ns)
@@ -104,6 +100,24 @@ def first_difference(losses: NDArray[np.float64], whole: NDArray[np.float64]) ->
     common = min(len(losses), len(whole))
     differ = np.flatnonzero(losses[:common] != whole[:common])
     return int(differ[0]) if len(differ) else None
+
+
+def _import_s(
+    lines: Mapping[str, NDArray[np.void]], imports: Mapping[str, Sequence[Import]], gap: tuple[int, int]
+) -> float:
+    """The slowest import for which a gap's first step waited, in seconds; 0: it waited for none.
+
+    Others may import meanwhile, to stand by.
+    """
+    before, after = gap
+    took = [
+        each.import_s
+        for place, rows in lines.items()
+        if ((rows["ended_ns"] > before) & (rows["ended_ns"] <= after)).any()
+        for each in imports.get(place, ())
+        if before < each.ready_ns <= after
+    ]
+    return max(took, default=0.0)
 
 
 def _of_steps(

@@ -215,13 +215,13 @@ def done(files: Mapping[str, Path]) -> int:
     return max(steps, default=0)
 
 
-def imports(files: Mapping[str, Path]) -> list[Import]:
-    """When processes were there, and how long that had taken."""
-    found = []
-    for file in files.values():
+def imports(files: Mapping[str, Path]) -> dict[str, list[Import]]:
+    """Of each place, when its processes were there, and how long that had taken."""
+    found = {}
+    for name, file in files.items():
         told = file.with_suffix(".starts")
         text = told.read_bytes() if told.exists() else b""
-        found += [msgspec.json.decode(line, type=Import) for line in text.split(b"\n")[:-1]]
+        found[name] = [msgspec.json.decode(line, type=Import) for line in text.split(b"\n")[:-1]]
     return found
 
 
