@@ -115,7 +115,7 @@ class OfLab:
         where = f"node{rank}" if self._restarted else merged(self.files()).holder(rank, _now_ns())
         if where is None or not job.pid(where):
             return False
-        job.signal(where, signal.SIGKILL)
+        job.signal(f"{where}/rank", signal.SIGKILL)  # and not torchrun's agent, which is on the host, too
         if not self._restarted:
             task = asyncio.get_running_loop().create_task(self._start_again(where))
             self._tasks.add(task)

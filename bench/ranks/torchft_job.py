@@ -69,6 +69,7 @@ def train(arguments: argparse.Namespace, rank: int) -> None:
     torch.use_deterministic_algorithms(mode=True)
     model = Model(arguments.gradient_bytes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, fused=True)
+    tell_start(arguments.record)
     timeout = dt.timedelta(seconds=arguments.timeout_s)
     store = dist.TCPStore(arguments.front, 0, is_master=True, wait_for_workers=False)
 
@@ -120,7 +121,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--timeout-s", type=float, default=60.0)
     arguments = parser.parse_args()
-    tell_start(arguments.record)
     train(arguments, int(os.environ["TORCHFT_RANK"]))
     os._exit(0)
 

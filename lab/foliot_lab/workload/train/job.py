@@ -86,6 +86,7 @@ class Training:
         self._record = record
         self._lever = Lever(_own(arguments.lever))
         self._process_group: Any = None
+        tell_start(_own(arguments.record))
         self._tells_loss = arguments.replaceable or arguments.checkpoints is not None
 
     def train(self, group: Group) -> None:
@@ -165,7 +166,10 @@ def _opened(arguments: argparse.Namespace) -> TextIO:
 
 
 def tell_start(record: Path) -> None:
-    """Adds a line about this process to a file beside its record: when it began, and when it could begin to work."""
+    """Adds a line about this process to a file beside its record: when it had its model, and how long that took.
+
+    Python and PyTorch are loaded by then. PyTorch loads a part of itself for the first optimizer.
+    """
     began_ns = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) * 1_000_000_000
     began_ns //= os.sysconf("SC_CLK_TCK")
     # A process's beginning is told by the clock that counts on while the machine sleeps.
@@ -230,7 +234,6 @@ def main() -> None:
     if arguments.pid is not None:
         _own(arguments.pid).write_text(str(os.getpid()))
         end_with_parent()
-    tell_start(_own(arguments.record))
     if arguments.job:
         _foliot().record(arguments.job, socket=arguments.rank_socket)
     if arguments.replaceable:
