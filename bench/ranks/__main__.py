@@ -32,8 +32,9 @@ from bench import place
 from bench.contention.scenario_text import scenario_text
 from bench.document import HEAD, Document, joined, keep
 from bench.lab_command import LAB, finished
+from bench.ranks import undisturbed
 from bench.ranks.account import first_difference
-from bench.ranks.draw import CASES, RANKS, draw
+from bench.ranks.draw import CASES, GRADIENT_MB, RANKS, draw
 from bench.ranks.failures import Outcome, Tool, Trial
 from bench.ranks.rows import Found, Losses, Row, by_case, goals, row_of, rows_of
 from bench.table import show
@@ -143,7 +144,21 @@ class Bench:
             file = self._folder / f"undisturbed-{self._arguments.job_seed}.json"
             file.write_bytes(msgspec.json.encode(made))
 
+    def _longer(self, steps: int) -> Undisturbed:
+        """More steps that no rank was lost in, without a lab; half as many again as are needed now."""
+        kept = self._kept()
+        if len(kept.losses) >= steps or not self._arguments.longer:
+            return kept
+        made = undisturbed.losses(
+            self._folder / "undisturbed", ranks=RANKS, gradient_mb=GRADIENT_MB, seed=self._arguments.job_seed,
+            steps=steps * 3 // 2,
+        )  # fmt: skip
+        self._keep(msgspec.structs.replace(kept, losses=made.tolist()))
+        return self._kept()
+
     def _held(self, losses: NDArray[np.float64]) -> Losses:
+        if len(losses) > len(self._whole.losses):
+            self._whole = self._longer(len(losses))
         whole = np.array(self._whole.losses)
         return Losses(known=min(len(losses), len(whole)), differs=first_difference(losses, whole))
 
@@ -221,6 +236,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--within-s", type=float, default=1e6, help="begin no run after so long")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-ranks"))
     parser.add_argument("--anyway", action="store_true", help="even if the machine has no processors left for it")
+    parser.add_argument(
+        "--longer", action=argparse.BooleanOptionalAction, default=True,
+        help="do more steps without a lost rank where losses are to be held against more than there are",
+    )  # fmt: skip
     place.add_speed(parser)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
