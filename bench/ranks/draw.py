@@ -28,6 +28,8 @@ _FIRST_S = 5.0
 _LASTS_S: dict[Case, float | None] = {"kill": 1.0, "stop": 8.0, "cut-off": 9.0, "drain": 6.0, "xid": None}
 _REPLACED_S = 4.0
 """After a fault that is over at once, or never: until the rank went on elsewhere."""
+_WAITS_S = 32.0
+"""A process that was cut off hears of no order, waits for one, and then ends."""
 _TAIL_S = 2.0
 _LONG_AGO = 3
 """So many hosts that were hit longest ago have ranks with most likelihood."""
@@ -52,7 +54,8 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
 def cases(seed: int, only: Sequence[Case], count: int) -> list[Case]:
     """The kinds of a lab's faults: each as often as any other, by the labs together.
 
-    No host is used again after an XID, so at most as many as there are spares come, and last.
+    No host is used again after an XID, so at most as many as there are spares come, and last. Hosts that were cut off
+    have a spare late, so these come right before.
     """
     among = list(only) or list(CASES)
     drawn = [among[(seed * count + number) % len(among)] for number in range(count)]
@@ -62,7 +65,7 @@ def cases(seed: int, only: Sequence[Case], count: int) -> list[Case]:
             drawn[number] = others[number % len(others)] if others else "xid"
     drawn = drawn if others else drawn[:SPARES]
     random.Random(f"{seed}/cases").shuffle(drawn)
-    return sorted(drawn, key=lambda case: case == "xid")
+    return sorted(drawn, key=lambda case: (case == "xid", case == "cut-off"))
 
 
 def draw(seed: int, only: Sequence[Case], count: int, job_seed: int, rest_s: float = 8.0) -> Lab:
@@ -95,7 +98,14 @@ def draw(seed: int, only: Sequence[Case], count: int, job_seed: int, rest_s: flo
             )
         )  # fmt: skip
         trials.append(Trial(id=name, case=case, number=number))
-        at_s = round(at_s + max(_REPLACED_S, _LASTS_S[case] or 0.0) + rest_s + rng.uniform(0.0, 1.0), 2)
+        at_s = round(
+            at_s
+            + max(_REPLACED_S, _LASTS_S[case] or 0.0)
+            + rest_s
+            + (_WAITS_S if case == "cut-off" else 0.0)
+            + rng.uniform(0.0, 1.0),
+            2,
+        )
     job = JobSpec(name=JOB, kind="train", use="foliot", gradient_mb=GRADIENT_MB, seed=job_seed, spares=SPARES)
     return Lab(
         scenario=Scenario(

@@ -33,8 +33,8 @@ _NICENESS = 10
 """The niceness of ranks. A cluster's NICs and clocks do not wait for its training. On the lab's few processors the
 services therefore go first."""
 _GRACE_S = 3.0
-_LEAVES_S = 15.0
-"""A process that went on without hearing that it had lost its rank has so long to hear of it, and to end."""
+_LEAVES_S = 60.0
+"""A process that has lost its rank has so long to end. One that was cut off waits for an order first, for half a minute."""
 _TAIL_BYTES = 4096
 _LONGEST_REASON = 200
 
