@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import shutil
 import signal
 import sys
 import tempfile
@@ -206,12 +205,10 @@ def _sum_up(rows: Sequence[Row]) -> None:
 def write(rows: Sequence[Row], arguments: argparse.Namespace, head: dict[str, object]) -> None:
     """Writes the document of these rows, if there is a file for it."""
     if arguments.json:
-        unfinished = arguments.json.with_suffix(".new")
         keep(
-            unfinished, head, [msgspec.to_builtins(row) for row in rows],
+            arguments.json, head, [msgspec.to_builtins(row) for row in rows],
             goals=msgspec.to_builtins(goals(rows, _LINK_MBPS)), by_case=msgspec.to_builtins(by_case(rows)),
         )  # fmt: skip
-        shutil.move(unfinished, arguments.json)
 
 
 def _parser() -> argparse.ArgumentParser:

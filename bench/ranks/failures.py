@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import random
 import signal
 import sys
@@ -319,7 +318,7 @@ def main() -> int:
     if not place.enter():
         return place.CANNOT
     outcome, losses = asyncio.run(run(trial, arguments.folder))
-    arguments.outcome.with_suffix(".losses").write_text(json.dumps(losses))
+    arguments.outcome.with_suffix(".losses").write_bytes(msgspec.json.encode(losses))
     arguments.outcome.write_bytes(msgspec.json.encode(outcome))
     return 0
 

@@ -100,7 +100,8 @@ def train(arguments: argparse.Namespace, rank: int) -> None:
             # Who was behind takes the others' state within the step, and has no part in it.
             if manager.current_step() == step + 1 and manager.is_participating():
                 line = {"rank": rank, "step": step, "began_ns": began_ns, "ended_ns": ended_ns, "loss": loss.item()}
-                record.write(json.dumps(line) + "\n")
+                said = json.dumps(line)
+                record.write(f"{said}\n")
             began_ns = ended_ns
     manager.shutdown(wait=False)
 
