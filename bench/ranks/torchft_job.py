@@ -47,6 +47,16 @@ class Devices(torchft.ProcessGroupGloo):  # type: ignore[misc]  # torchft is not
         return group
 
 
+def _hook(manager: Any, bucket: Any) -> Any:
+    manager.allreduce(bucket.buffer()).wait()
+    done: Any = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+_hook.__annotations__.clear()  # DDP looks at them, and takes none or its own classes
+
+
 class Parallel(torchft.DistributedDataParallel):  # type: ignore[misc]  # likewise
     """torchft's DDP, but for the hook that it has for a bucket.
 
@@ -54,12 +64,7 @@ class Parallel(torchft.DistributedDataParallel):  # type: ignore[misc]  # likewi
     what only that of a collective that did not fail has, and the replica ends with an AttributeError or AssertionError.
     """
 
-    @staticmethod
-    def _comm_hook(state: Any, bucket: Any) -> Any:
-        state.allreduce(bucket.buffer()).wait()
-        done: Any = torch.futures.Future()
-        done.set_result(bucket.buffer())
-        return done
+    _comm_hook = staticmethod(_hook)
 
 
 def train(arguments: argparse.Namespace, rank: int) -> None:
