@@ -18,6 +18,10 @@ LAST_LOSSES = 20
 """Steps over which the loss at the end is a mean."""
 
 
+_FEWEST = 2
+"""Moments that have a time between them."""
+
+
 class Import(msgspec.Struct, frozen=True):
     """A process that was started: how long until Python and PyTorch were there, and when they were."""
 
@@ -71,11 +75,13 @@ def account(
     done = np.concatenate([*lines.values()])
     done = done[(done["ended_ns"] > 0) & (done["step"] < steps)]
     numbers = np.unique(done["step"])
-    if len(numbers) < 2:
+    if len(numbers) < _FEWEST:
         return None
     began, ended, present = _of_steps(done, numbers)
     since_ns, until_ns = int(ended[0]), int(ended[-1])
     moments = whole.finished_ns[(whole.finished_ns >= since_ns) & (whole.finished_ns <= until_ns)]
+    if len(moments) < _FEWEST:
+        return None
     step_ns = float(np.median(np.diff(moments)))
     gaps = _gaps(moments, failures_ns)
     waited_ns = [max(0.0, after - before - step_ns) for before, after in gaps]
