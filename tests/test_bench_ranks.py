@@ -189,6 +189,14 @@ def test_what_a_lost_replica_did_not_train_on_is_counted():
     assert made.goodput == pytest.approx(35 / 40)
 
 
+def test_who_is_killed_at_the_end_of_a_step_had_its_part_in_it():
+    """Its loss is known, and the other did the step to its end."""
+    parts = both(steady(0, 20, 0.0))
+    parts["node1"]["ended_ns"][7] = 0
+    made = account(parts, ranks=2, steps=20, batch=8, failures_ns=[8 * S], imports={})
+    assert (made.steps, made.samples_lost, made.goodput) == (20, 0, 1.0)
+
+
 def test_one_step_is_no_run():
     """There is no time from it to another."""
     assert account(both(steady(0, 1, 0.0)), ranks=2, steps=5, batch=8, failures_ns=[], imports={}) is None

@@ -72,12 +72,13 @@ def account(
         imports: of all processes of each place, those of the beginning too.
     """
     whole = merge(lines, ranks)
-    done = np.concatenate([*lines.values()])
-    done = done[(done["ended_ns"] > 0) & (done["step"] < steps)]
+    told = np.concatenate([*lines.values()])
+    told = told[told["step"] < steps]
+    done = told[told["ended_ns"] > 0]
     numbers = np.unique(done["step"])
     if len(numbers) < _FEWEST:
         return None
-    began, ended, present = _of_steps(done, numbers)
+    began, ended = _of_steps(done, numbers)
     since_ns, until_ns = int(ended[0]), int(ended[-1])
     moments = whole.finished_ns[(whole.finished_ns >= since_ns) & (whole.finished_ns <= until_ns)]
     if len(moments) < _FEWEST:
@@ -89,7 +90,9 @@ def account(
     import_s = sum(min(took, waited * 1e-9) for took, waited in zip(slowest, waited_ns, strict=True))
     again = int(((whole.again_ns > since_ns) & (whole.again_ns <= until_ns)).sum())
     in_steps_ns = _covered(began[1:], ended[1:], since_ns)
-    trained = int(present.sum())
+    # Who was killed right before the end of a step had its part in it, if the others did it to its end.
+    parts = told[np.isin(told["step"], numbers)]
+    trained = len(np.unique(parts["step"] * ranks + parts["rank"]))
     share = in_steps_ns / (until_ns - since_ns)
     return Account(
         steps=len(numbers), total_s=round((until_ns - since_ns) * 1e-9, 2), step_s=round(step_ns * 1e-9, 4),
@@ -126,10 +129,8 @@ def _import_s(
     return max(took, default=0.0)
 
 
-def _of_steps(
-    done: NDArray[np.void], numbers: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Of each step that was done: when its last time began and ended, and how many ranks had a part in it."""
+def _of_steps(done: NDArray[np.void], numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each step that was done, when its last time began and ended."""
     last: dict[int, dict[int, tuple[int, int]]] = {int(number): {} for number in numbers}
     columns = (done[name].tolist() for name in ("rank", "step", "began_ns", "ended_ns"))
     for rank, step, began_ns, ended_ns in sorted(zip(*columns, strict=True), key=lambda each: each[2]):
@@ -137,7 +138,7 @@ def _of_steps(
     rows = [last[int(number)].values() for number in numbers]
     began = [min(began_ns for began_ns, _ in row) for row in rows]
     ended = [max(ended_ns for _, ended_ns in row) for row in rows]
-    return np.array(began), np.array(ended), np.array([len(row) for row in rows])
+    return np.array(began), np.array(ended)
 
 
 def _gaps(moments: NDArray[np.int64], failures_ns: Sequence[int]) -> list[tuple[int, int]]:
