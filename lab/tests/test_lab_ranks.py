@@ -1,4 +1,4 @@
-"""The processes of a job: each on its host, reached by what befalls the host, never started again."""
+"""The processes of a job: each on its host, reached by what befalls the host, and started again as spares at most."""
 
 from __future__ import annotations
 
@@ -130,6 +130,51 @@ async def test_a_rank_that_fails_says_why(wires, tmp_path, monkeypatch):
     finally:
         await ranks.stop()
     assert [(ended.status, ended.reason) for ended in ranks.ended] == [(1, "RuntimeError: no such network")]
+
+
+SPARE = """
+import os, sys, time
+print(os.environ.get("RANK", "spare"), os.environ.get("FOLIOT_SPARE", ""), flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.net
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_process_that_lost_its_rank_is_a_spare_once_its_fault_is_over(
+    wires, tmp_path, monkeypatch, until, returns
+):
+    """A killed one is started again, and its log goes on. One that lives is not; nor is any where no spare is of use."""
+    (tmp_path / "some_rank.py").write_text(SPARE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    ranks = Ranks(tmp_path / "train", LabTime.starting_now(), returns=returns)
+    world = World(NoServices(), None, None, None, None)
+    world.job = ranks
+
+    def action(kind, where):
+        fault = FaultSpec(at_s=0.0, kind=kind, where=where, for_s=1.0)
+        return prepare(fault, FabricSpec(hosts=4, rails=1), None, world)
+
+    try:
+        await ranks.start("some_rank", [Place("node1", wires.namespaces["node1"], ())], "10.0.0.1", lambda _: [])
+        first = ranks.pid("node1")
+        await until(lambda: ranks.log("node1").read_text() == "0 \n")
+        halt = action("stop", "node1/rank")
+        halt.inject()
+        await until(lambda: state(first) == "T")
+        halt.heal()
+        await until(lambda: state(first) == "S")
+        kill = action("kill", "node1/rank")
+        kill.inject()
+        await until(lambda: ranks.ended)
+        kill.heal()
+        kill.heal()
+        if returns:
+            await until(lambda: ranks.log("node1").read_text() == "0 \nspare 1\n")
+        assert bool(ranks.pid("node1")) is returns
+    finally:
+        await ranks.stop()
+    assert [ended.status for ended in ranks.ended] == [-signal.SIGKILL]
 
 
 class NoServices:

@@ -111,14 +111,14 @@ def record(run, *, lost_s=10.0, back_s=12.0, again=0, ended=()):
 
 def judged(
     commands=(), events=(), *, kind="kill", where="node2/rank", each=1, services="", expect="", workers=COURSE,
-    outcomes=(), **kept,
+    outcomes=(), before=(), **kept,
 ):  # fmt: skip
     """The report on a run with that fault, and what came of it."""
     run = parse_scenario(SCENARIO.format(kind=kind, where=where, each=each, services=services, expect=expect))
     fault = run.faults[0]
     made = Injection(fault_id="f1", kind=kind, where=fault.where, injected_ns=lab_ns(10), healed_ns=None, edges=())
     seen = msgspec.structs.replace(
-        evidence(run, [made], {}, events, commands=commands, job=record(run, **kept)),
+        evidence(run, [*before, made], {}, events, commands=commands, job=record(run, **kept)),
         workers=workers,
         outcomes=outcomes,
     )
@@ -181,6 +181,18 @@ def test_a_lost_rank_is_to_be_replaced_in_time(given, right, words):
     _, conclusion = judged(**({"events": [hang()] if "commands" in given else []} | given))
     assert conclusion.outcomes[0].right is right, conclusion.outcomes[0].sentence
     assert words in conclusion.outcomes[0].sentence
+
+
+def test_a_spare_that_was_lost_before_may_be_there_again():
+    """If it took the rank, it had to do so in time; if nobody did, none may have been free."""
+    more = '[[fault]]\nat_s = 5\nkind = "kill"\nwhere = "node3/rank"\nfor_s = 1\n'
+    spare = Injection(
+        fault_id="f2", kind="kill", where="node3/rank", injected_ns=lab_ns(5), healed_ns=lab_ns(6), edges=()
+    )
+    late = judged([ordered(11)], [hang()], back_s=25.0, expect=more, before=[spare])[1].outcomes[1]
+    assert (late.right, "promised within 8.0 s" in late.sentence) == (False, True), late.sentence
+    none = judged([], [hang()], back_s=25.0, expect=more, before=[spare])[1].outcomes[1]
+    assert (none.right, "no spare was free" in none.sentence) == (True, True), none.sentence
 
 
 def test_a_healthy_rank_that_is_replaced_is_wrong():

@@ -47,6 +47,14 @@ def test_a_job_has_ranks_and_spares():
     assert trained(parse_scenario("")) is None
 
 
+def test_a_killed_rank_comes_back_where_there_are_spares():
+    """As one of them; nothing else starts it again."""
+    kill = '[[fault]]\nat_s = 1\nkind = "kill"\nwhere = "node1/rank0"\nfor_s = 2\n'
+    assert parse_scenario(FABRIC + job() + kill).faults[0].for_s == 2
+    ((_, reason),) = problems(FABRIC + job(use=None, spares=None) + kill)
+    assert reason.startswith("the kill of a rank has for_s only where spares take over")
+
+
 def test_the_remediator_acts_where_there_are_spares():
     """Unless the scenario says otherwise."""
     assert replacing(parse_scenario(FABRIC + job())) == {"remediator.replace": "act"}

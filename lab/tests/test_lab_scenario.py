@@ -165,7 +165,7 @@ def test_impossible_fabrics_are_refused(fabric, line, reason):
         ({"kind": "data-slow", "where": "node1/rank"}, 3, "data-slow needs ms"),
         ({"kind": "data-slow", "where": "node1/rank", "ms": 0}, 6, "ms = 0: expected `float` > 0.0"),
         ({"kind": "mismatch", "where": "node1/rank"}, 5, "mismatch has no for_s: the job does not survive it"),
-        ({"kind": "kill", "where": "node1/rank"}, 5, "the kill of a rank has no for_s"),
+        ({"kind": "kill", "where": "node1/rank"}, 5, "the kill of a rank has for_s only where spares"),
     ],
 )
 def test_impossible_faults_are_refused(keys, line, reason):

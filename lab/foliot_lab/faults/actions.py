@@ -81,10 +81,16 @@ def _rank_action(fault: FaultSpec, world: World) -> Action:
     where = fault.where
     match fault.kind:
         case "kill":
-            return Action(partial(world.signal_rank, where, signal.SIGKILL), _nothing)
+            return Action(
+                partial(world.signal_rank, where, signal.SIGKILL),
+                _nothing if fault.for_s is None else partial(world.start_rank, where),
+            )
         case "stop":
             return Action(
-                partial(world.signal_rank, where, signal.SIGSTOP), partial(world.signal_rank, where, signal.SIGCONT)
+                partial(world.signal_rank, where, signal.SIGSTOP),
+                partial(world.signal_rank, where, signal.SIGCONT)
+                if fault.for_s is None
+                else partial(world.resume_rank, where),
             )
         case "throttle":
             throttle = Throttle(lambda: world.rank_pid(where), fault.share or 0.5)

@@ -38,6 +38,9 @@ class Job(Protocol):
     def lose_host(self, host: str) -> None:
         """Takes notice that a host is lost, as who schedules the job would."""
 
+    def start_again(self, where: str) -> None:
+        """Starts processes that have lost their ranks again, as spares."""
+
     def lever(self, where: str) -> Path:
         """The file in which a rank looks before each step, see `train.levers`."""
 
@@ -58,8 +61,8 @@ class Hosts(Protocol):
 class World:
     """The lab's processes, clocks and bus. A place is a host (``node3``), a process (``node3/probe``) or a service.
 
-    A fault that kills or stops all of a host's processes also reaches its ranks of a job. Nothing starts these
-    again.
+    A fault that kills or stops all of a host's processes also reaches its ranks of a job. Those that have lost their
+    ranks when it is healed become spares.
 
     Parameters:
         step_file: the file with the sum of the steps of a node's clock.
@@ -100,6 +103,12 @@ class World:
         """Starts killed processes again."""
         for name in self.names(where):
             self._supervisor.release(name)
+        self.start_rank(where)
+
+    def start_rank(self, where: str) -> None:
+        """Starts processes of the job that have lost their ranks again, as spares."""
+        if self.job is not None:
+            self.job.start_again(where)
 
     def stop(self, where: str) -> None:
         """Sends SIGSTOP."""
@@ -111,6 +120,12 @@ class World:
         """Sends SIGCONT."""
         self._signal(where, signal.SIGCONT)
         self._signal_rank(where, signal.SIGCONT)
+        self.start_rank(where)
+
+    def resume_rank(self, where: str) -> None:
+        """Sends SIGCONT to a rank of the job, which may have lost its rank."""
+        self._signal_rank(where, signal.SIGCONT)
+        self.start_rank(where)
 
     def signal_rank(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to a rank of the job."""
@@ -155,6 +170,7 @@ class World:
     def plug_in(self, node: str) -> None:
         """Plugs all cables of a node in again."""
         self._hosts.cut_off(node, away=False)
+        self.start_rank(node)
 
     def drain(self, node: str) -> None:
         """Asks for a node to be left by ranks that can be replaced."""
@@ -163,6 +179,7 @@ class World:
     def use_again(self, node: str) -> None:
         """Lets a drained node be used again."""
         self._hosts.drain(node, over=True)
+        self.start_rank(node)
 
     def xid(self, node: str, number: int) -> None:
         """Writes a GPU's error into a node's kernel log."""

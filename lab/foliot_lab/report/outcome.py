@@ -142,6 +142,9 @@ class Outcome:
         acts = self._scenario.services.get("remediator.replace", "act") == "act"
         if job is None or not job[1].is_replaceable or not ranks or most_ms == math.inf or not acts:
             return None
+        own = [row for row in self._report.replacements if row.fault == self._fault.id]
+        if own and own[0].to is not None:
+            return False  # processes that lost their ranks before may be spares again
         _, spec = job
         before = [each for each in self._report.faults if each.injected_ns < self._fault.injected_ns]
         taken = {row.rank for row in self._rows(before)}

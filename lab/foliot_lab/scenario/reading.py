@@ -97,7 +97,9 @@ class _Reader:
         jobs = self._array(tables, JobSpec, "job")
         if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults and jobs too.
             train = self._table(tables, TrainSpec, "train") or TrainSpec()
-            self._judge(fabric, faults, _trained(tables, jobs, fabric, train))
+            specs = _specs(tables, jobs, train)
+            hosts = _trained(specs, jobs, fabric)
+            self._judge(fabric, faults, hosts, replaceable=any(each.is_replaceable for each in specs))
             for position, field, reason in job_problems(jobs, fabric):
                 self._refuse(("job", position, field), reason)
             for field, reason in train_problems(train, fabric.hosts):
@@ -128,8 +130,10 @@ class _Reader:
             duration_s=run.duration_s if run.duration_s is not None else max(ends, default=0.0) + RECOVERY_S,
         )
 
-    def _judge(self, fabric: FabricSpec, faults: list[FaultSpec | None], trained: dict[str, int]) -> None:
-        for position, field, reason in problems_of(faults, fabric, trained):
+    def _judge(
+        self, fabric: FabricSpec, faults: list[FaultSpec | None], trained: dict[str, int], *, replaceable: bool
+    ) -> None:
+        for position, field, reason in problems_of(faults, fabric, trained, replaceable=replaceable):
             self._refuse(("fault", position, *field.split(".")), reason)
         if fabric.leaves > fabric.hosts:
             self._refuse(("fabric", "leaves"), f"{fabric.leaves} leaves for {fabric.hosts} hosts: some would be empty")
@@ -244,19 +248,20 @@ class _Reader:
         self.problems.append(Problem(line_of(self._lines, place), reason))
 
 
-def _trained(
-    tables: dict[str, Any], jobs: list[JobSpec | None], fabric: FabricSpec, train: TrainSpec
-) -> dict[str, int]:
-    """The hosts of a training job, spares too, each with its number of processes."""
+def _specs(tables: dict[str, Any], jobs: list[JobSpec | None], train: TrainSpec) -> list[TrainSpec]:
+    """The training jobs of a scenario: one, or none."""
     workload = tables.get("workload")
     if isinstance(workload, dict) and workload.get("kind") == "train":
-        return {f"node{host}": train.ranks_per_host for host in range(fabric.hosts)}
-    return {
-        host: job.train().ranks_per_host
-        for job in jobs
-        if job is not None and job.kind == "train"
-        for host in hosts_of(job, fabric)
-    }
+        return [train]
+    return [job.train() for job in jobs if job is not None and job.kind == "train"]
+
+
+def _trained(specs: list[TrainSpec], jobs: list[JobSpec | None], fabric: FabricSpec) -> dict[str, int]:
+    """The hosts of a training job, spares too, each with its number of processes."""
+    found = [(job.train(), hosts_of(job, fabric)) for job in jobs if job is not None and job.kind == "train"]
+    if not found and specs:  # the workload, which is on all hosts
+        found = [(specs[0], tuple(f"node{host}" for host in range(fabric.hosts)))]
+    return {host: spec.ranks_per_host for spec, hosts in found for host in hosts}
 
 
 def _struct(kind: Any) -> type[msgspec.Struct] | None:

@@ -93,12 +93,17 @@ Trouble = tuple[int, str, str]
 
 
 def problems_of(
-    faults: Sequence[FaultSpec | None], fabric: FabricSpec, trained: Mapping[str, int] = MappingProxyType({})
+    faults: Sequence[FaultSpec | None],
+    fabric: FabricSpec,
+    trained: Mapping[str, int] = MappingProxyType({}),
+    *,
+    replaceable: bool = False,
 ) -> Iterator[Trouble]:
     """Every error in these faults for this fabric; None stands for a fault that could not be read.
 
     Parameters:
         trained: the hosts of a training job, spares too, each with its number of processes.
+        replaceable: whether its spares take the places of lost ranks.
     """
     seen: dict[str, int] = {}
     judged: list[tuple[FaultSpec, Target]] = []
@@ -124,7 +129,10 @@ def problems_of(
             )
             continue
         if target.kind == "rank":
-            yield from ((position, field, reason) for field, reason in _rank_problems(fault, target, trained))
+            yield from (
+                (position, field, reason)
+                for field, reason in _rank_problems(fault, target, trained, replaceable=replaceable)
+            )
         for other, other_target in judged:
             if _collide(fault, target, other, other_target):
                 like = _touched(fault) == _touched(other)
@@ -159,7 +167,9 @@ def _parameter_problems(fault: FaultSpec, fabric: FabricSpec) -> Iterator[tuple[
         yield "mbps", f"{fault.mbps:g} is no less than the link's own {fabric.link_mbps:g}"
 
 
-def _rank_problems(fault: FaultSpec, target: Target, trained: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _rank_problems(
+    fault: FaultSpec, target: Target, trained: Mapping[str, int], *, replaceable: bool
+) -> Iterator[tuple[str, str]]:
     count = trained.get(target.node, 0)
     if not count:
         yield "where", f"no training job has a rank on {target.node}"
@@ -169,8 +179,8 @@ def _rank_problems(fault: FaultSpec, target: Target, trained: Mapping[str, int])
         yield "where", f"{target.node} has one rank: {target.node}/rank"
     elif target.local is not None and target.local >= count:
         yield "where", f"there is no {fault.where}; {target.node} has {target.node}/rank0 to rank{count - 1}"
-    if fault.kind == "kill" and fault.for_s is not None:
-        yield "for_s", "the kill of a rank has no for_s: nothing starts it again"
+    if fault.kind == "kill" and fault.for_s is not None and not replaceable:
+        yield "for_s", "the kill of a rank has for_s only where spares take over: nothing else starts it again"
     if fault.kind == "mismatch" and fault.for_s is not None:
         yield "for_s", "mismatch has no for_s: the job does not survive it"
 

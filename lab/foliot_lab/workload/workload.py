@@ -102,7 +102,9 @@ class Job:
         self._lab = lab
         self._places = places(lab, over, hosts, rails, ranks_per_host=self.spec.ranks_per_host, spares=self.spec.spares)
         self._ranks = (
-            Torchrun(self.folder, lab.time, lab.plan.front) if self.spec.is_restarted else Ranks(self.folder, lab.time)
+            Torchrun(self.folder, lab.time, lab.plan.front)
+            if self.spec.is_restarted
+            else Ranks(self.folder, lab.time, returns=self.spec.is_replaceable)
         )
 
     @property

@@ -85,10 +85,15 @@ class Training:
         self._arguments = arguments
         self._record = record
         self._lever = Lever(_own(arguments.lever))
+        self._process_group: Any = None
+        tell_start(_own(arguments.record))
         self._tells_loss = arguments.replaceable or arguments.checkpoints is not None
 
     def train(self, group: Group) -> None:
         """Trains in a group until all steps are done, or until the process is ended."""
+        # DDP's reducer is freed with the interpreter's lock held. If it has the last reference to the group, it waits for
+        # Gloo's threads, which may wait for that lock. A reference of Python's is given back without the lock.
+        self._process_group = dist.group.WORLD
         # A bucket is full with one table: operations of one size, dealt to the devices in turn.
         bucket_mb = self.model.table_bytes / (1 << 20)
         model = DistributedDataParallel(self.model, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
@@ -154,9 +159,24 @@ def train_replaceable(arguments: argparse.Namespace) -> None:
 
 
 def _opened(arguments: argparse.Namespace) -> TextIO:
-    """The record; a job that is started again goes on with the one that there is."""
-    file: TextIO = _own(arguments.record).open("w" if arguments.checkpoints is None else "a", buffering=1)
+    """The record; a process that is started again goes on with the one that there is."""
+    goes_on = arguments.replaceable or arguments.checkpoints is not None
+    file: TextIO = _own(arguments.record).open("a" if goes_on else "w", buffering=1)
     return file
+
+
+def tell_start(record: Path) -> None:
+    """Adds a line about this process to a file beside its record: when it had its model, and how long that took.
+
+    Python and PyTorch are loaded by then. PyTorch loads a part of itself for the first optimizer.
+    """
+    began_ns = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) * 1_000_000_000
+    began_ns //= os.sysconf("SC_CLK_TCK")
+    # A process's beginning is told by the clock that counts on while the machine sleeps.
+    import_s = (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - began_ns) * 1e-9
+    line = {"pid": os.getpid(), "ready_ns": _now_ns(), "import_s": round(import_s, 3)}
+    with record.with_suffix(".starts").open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _own(path: Path | None) -> Any:

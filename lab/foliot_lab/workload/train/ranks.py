@@ -1,6 +1,6 @@
 """The processes of a job: its ranks and its spares, each in the network namespace of its host.
 
-They are started once and watched, and never started again.
+They are started once and watched. One that has lost its rank can be started again, as a spare.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _NICENESS = 10
 """The niceness of ranks. A cluster's NICs and clocks do not wait for its training. On the lab's few processors the
 services therefore go first."""
 _GRACE_S = 3.0
+_LEAVES_S = 60.0
+"""A process that has lost its rank has so long to end. One that was cut off waits for an order first, for half a minute."""
 _TAIL_BYTES = 4096
 _LONGEST_REASON = 200
 
@@ -58,15 +60,18 @@ class Ranks:
 
     Parameters:
         folder: the logs, one per place.
+        returns: whether `start_again` does anything, because the job has a use for spares.
     """
 
-    def __init__(self, folder: Path, time: LabTime) -> None:
+    def __init__(self, folder: Path, time: LabTime, *, returns: bool = False) -> None:
         self.ended: list[Ended] = []
         """Ranks in the order of their ends, without those that `stop` ended."""
         self.folder = folder
         self._time = time
+        self._returns = returns
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._watchers: list[asyncio.Task[None]] = []
+        self._returning: dict[str, asyncio.Task[None]] = {}
 
     async def start(
         self, module: str, places: Sequence[Place], master: str, arguments: Callable[[str], Sequence[str]]
@@ -79,14 +84,11 @@ class Ranks:
             arguments: further arguments, by the name of the place.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        size = sum(not place.is_spare for place in places)
+        self._program = module, master, arguments
+        self._places = {place.name: place for place in places}
+        self._size = sum(not place.is_spare for place in places)
         for rank, place in enumerate(places):
-            environment = _environment(None if place.is_spare else rank, size, master)
-            devices = [word for address in place.addresses for word in ("--address", address)]
-            words = [module, *devices, *arguments(place.name)]
-            process = await spawn(place.namespace, environment, words, self.log(place.name))
-            self._processes[place.name] = process
-            self._watchers.append(asyncio.create_task(self._watch(place, process)))
+            await self._spawn(place, None if place.is_spare else rank)
 
     def signal(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to the processes at a place, or on a host, that run."""
@@ -109,6 +111,12 @@ class Ranks:
     def lose_host(self, host: str) -> None:
         """Does nothing: nobody schedules these processes anew."""
 
+    def start_again(self, where: str) -> None:
+        """Starts processes at a place, or on a host, again as spares, once they have ended. One that goes on stays."""
+        for name in at(where, self._processes) if self._returns else ():
+            if name not in self._returning or self._returning[name].done():
+                self._returning[name] = asyncio.create_task(self._return(name))
+
     def log(self, where: str) -> Path:
         """The output of the process at a place."""
         return self.folder / f"{file_stem(where.removesuffix('/rank'))}.log"
@@ -119,8 +127,9 @@ class Ranks:
 
     async def stop(self) -> None:
         """Ends all ranks. May be called twice."""
-        for watcher in self._watchers:
-            watcher.cancel()
+        for task in (*self._watchers, *self._returning.values()):
+            task.cancel()
+        await asyncio.gather(*self._returning.values(), return_exceptions=True)
         for name in self._processes:
             self.signal(name, signal.SIGCONT)
             self.signal(name, signal.SIGTERM)
@@ -131,6 +140,21 @@ class Ranks:
             except TimeoutError:
                 self.signal(name, signal.SIGKILL)
                 await process.wait()
+
+    async def _spawn(self, place: Place, rank: int | None) -> None:
+        """Starts the process of a place; without a rank it is a spare."""
+        module, master, arguments = self._program
+        devices = [word for address in place.addresses for word in ("--address", address)]
+        words = [module, *devices, *arguments(place.name)]
+        environment = _environment(rank, self._size, master)
+        process = await spawn(place.namespace, environment, words, self.log(place.name))
+        self._processes[place.name] = process
+        self._watchers.append(asyncio.create_task(self._watch(place, process)))
+
+    async def _return(self, name: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._processes[name].wait(), _LEAVES_S)
+            await self._spawn(self._places[name], None)
 
     async def _watch(self, place: Place, process: asyncio.subprocess.Process) -> None:
         status = await process.wait()
@@ -144,7 +168,7 @@ async def spawn(
 
     Parameters:
         arguments: the module, and its own.
-        log: of its output, made anew.
+        log: of its output, which is added to what is there.
     """
     enter = child_setup(namespace)
 
@@ -152,7 +176,7 @@ async def spawn(
         enter()
         os.nice(_NICENESS)
 
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", *arguments, env={**os.environ, **environment}, stdin=asyncio.subprocess.DEVNULL,
             stdout=output, stderr=output, preexec_fn=prepare, start_new_session=True,

@@ -29,6 +29,9 @@ _MODULE = "torch.distributed.run"
 _MOST_RESTARTS = 1_000
 """More than any run has faults."""
 _GRACE_S = 5.0
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Each group of ranks has a store of its own. In the agents' own store, ranks find one another by how often their agents
+started them again, which is not the same for all after a second loss: github.com/pytorch/pytorch/issues/135712."""
 
 
 class Torchrun:
@@ -96,6 +99,9 @@ class Torchrun:
         for host in self._hosts:
             await self._start(host)
 
+    def start_again(self, where: str) -> None:
+        """Does nothing: the agent of a host starts its ranks again."""
+
     def signal(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to the ranks at a place, or to all that runs on a host."""
         if where in self._agents and self._agents[where].returncode is None:
@@ -144,7 +150,7 @@ class Torchrun:
         devices = [word for address in first.addresses for word in ("--address", address)]
         program = [module, *devices, "--pid", str(self._pid_file(name)), *arguments(name)]
         words = [_MODULE, *self._launching(host, len(own)), "-m", *program]
-        agent = await spawn(first.namespace, {"OMP_NUM_THREADS": "1"}, words, self.log(host))
+        agent = await spawn(first.namespace, {"OMP_NUM_THREADS": "1"} | _OWN_STORE, words, self.log(host))
         self._agents[host] = agent
         self._watchers[host] = asyncio.create_task(self._watch(first._replace(local=None), agent))
 
