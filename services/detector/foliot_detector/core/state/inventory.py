@@ -329,8 +329,8 @@ class Inventory:
 
     def at_ns(self, node: str, here_ns: int) -> int:
         """A time of the timeline by a node's own reference time."""
-        offset_ns = self._offsets.offset_ns(node)
-        return here_ns if offset_ns is None else min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
+        offset_ns = self._offsets.offset_ns(node) or 0
+        return min(max(here_ns - offset_ns, 1 - FAR_NS), FAR_NS - 1)
 
     def here_ns(self, node: str, at_ns: int, now_ns: int) -> int:
         """A node's own time on the timeline, however late it came.
