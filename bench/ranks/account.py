@@ -50,7 +50,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float
     """The longest time without a step around a failure, less a step."""
     goodput: float
-    """The share of the time in steps that count, times the share of the samples that were trained on."""
+    """The share of the time that was not lost to failures, times the share of the samples that were trained on."""
     samples_lost: int
     """Of the steps that were done, what ranks that were away did not train on."""
     last_loss: float
@@ -78,7 +78,7 @@ def account(
     numbers = np.unique(done["step"])
     if len(numbers) < _FEWEST:
         return None
-    began, ended = _of_steps(done, numbers)
+    ended = _ends(done, numbers)
     since_ns, until_ns = int(ended[0]), int(ended[-1])
     moments = whole.finished_ns[(whole.finished_ns >= since_ns) & (whole.finished_ns <= until_ns)]
     if len(moments) < _FEWEST:
@@ -89,17 +89,17 @@ def account(
     slowest = [_import_s(lines, imports, gap) for gap in gaps]
     import_s = sum(min(took, waited * 1e-9) for took, waited in zip(slowest, waited_ns, strict=True))
     again = int(((whole.again_ns > since_ns) & (whole.again_ns <= until_ns)).sum())
-    in_steps_ns = _covered(began[1:], ended[1:], since_ns)
     # Who was killed right before the end of a step had its part in it, if the others did it to its end.
     parts = told[np.isin(told["step"], numbers)]
     trained = len(np.unique(parts["step"] * ranks + parts["rank"]))
-    share = in_steps_ns / (until_ns - since_ns)
+    lost_s = again * step_ns * 1e-9 + sum(waited_ns) * 1e-9
+    total_s = (until_ns - since_ns) * 1e-9
     return Account(
-        steps=len(numbers), total_s=round((until_ns - since_ns) * 1e-9, 2), step_s=round(step_ns * 1e-9, 4),
+        steps=len(numbers), total_s=round(total_s, 2), step_s=round(step_ns * 1e-9, 4),
         lost_steps=again, lost_work_s=round(again * step_ns * 1e-9, 2),
         restart_s=round(sum(waited_ns) * 1e-9 - import_s, 2), import_s=round(import_s, 2),
         longest_s=round(max(waited_ns, default=0.0) * 1e-9, 2),
-        goodput=round(share * trained / (ranks * len(numbers)), 4),
+        goodput=round((1.0 - lost_s / total_s) * trained / (ranks * len(numbers)), 4),
         samples_lost=(ranks * len(numbers) - trained) * batch, last_loss=_last_loss(done, numbers),
     )  # fmt: skip
 
@@ -129,16 +129,13 @@ def _import_s(
     return max(took, default=0.0)
 
 
-def _of_steps(done: NDArray[np.void], numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each step that was done, when its last time began and ended."""
-    last: dict[int, dict[int, tuple[int, int]]] = {int(number): {} for number in numbers}
+def _ends(done: NDArray[np.void], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each step that was done, when its last time ended."""
+    last: dict[int, dict[int, int]] = {int(number): {} for number in numbers}
     columns = (done[name].tolist() for name in ("rank", "step", "began_ns", "ended_ns"))
-    for rank, step, began_ns, ended_ns in sorted(zip(*columns, strict=True), key=lambda each: each[2]):
-        last[step][rank] = began_ns, ended_ns
-    rows = [last[int(number)].values() for number in numbers]
-    began = [min(began_ns for began_ns, _ in row) for row in rows]
-    ended = [max(ended_ns for _, ended_ns in row) for row in rows]
-    return np.array(began), np.array(ended)
+    for rank, step, _, ended_ns in sorted(zip(*columns, strict=True), key=lambda each: each[2]):
+        last[step][rank] = ended_ns
+    return np.array([max(last[int(number)].values()) for number in numbers])
 
 
 def _gaps(moments: NDArray[np.int64], failures_ns: Sequence[int]) -> list[tuple[int, int]]:
@@ -157,15 +154,6 @@ def _gaps(moments: NDArray[np.int64], failures_ns: Sequence[int]) -> list[tuple[
         if near:
             found.add(max(near, key=lambda gap: gap[1] - gap[0]))
     return sorted(found)
-
-
-def _covered(began: NDArray[np.int64], ended: NDArray[np.int64], since_ns: int) -> int:
-    """The time that steps took together, each moment once."""
-    total, reached = 0, since_ns
-    for one, other in sorted(zip(began.tolist(), ended.tolist(), strict=True)):
-        total += max(0, other - max(one, reached))
-        reached = max(reached, other)
-    return total
 
 
 def _last_loss(done: NDArray[np.void], numbers: NDArray[np.int64]) -> float:
