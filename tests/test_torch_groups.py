@@ -87,6 +87,7 @@ PROGRAM = textwrap.dedent(
                 losses.write(json.dumps([group.step, group.rank, loss.item().hex()]) + "\\n")
                 if kind == "sharded" and group.step == 19:
                     checkpoint(group.rank, 20)
+                time.sleep(0.02)
                 group.end_step()
     os._exit(0)
     """
@@ -183,9 +184,9 @@ class Job:
     async def lose(self, *ranks, by=signal.SIGKILL):
         """Ends or stops ranks, waits until the others have noticed or stand still, and has them replaced."""
         lost = {rank: self.workers()[rank].process for rank in ranks}
+        self.allow(self.allowed + 20)
         for rank in ranks:
             os.kill(self.pid(self.workers()[rank]), by)
-        self.allow(self.allowed + 20)
         if by == signal.SIGKILL:
             await self.until(lambda: not lost.keys() & self.workers().keys())
             await self.until(lambda: any(each.report.stage == "broken" for each in self.workers().values()))
@@ -267,8 +268,9 @@ async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_che
     await job.until_step(40)
     assert max(each.report.lost_steps for each in job.workers().values()) <= 4
     await job.lose(1, 2)
+    said = "all are back at step 20, by the last checkpoint"
+    await job.until(lambda: any(said in each.report.reason for each in job.workers().values()))
     job.allow(STEPS)
     await finished(job)
-    assert "step 20, by the last checkpoint" in job.workers()[0].report.reason
 
     assert job.losses() == undisturbed.losses()
