@@ -63,6 +63,7 @@ PROGRAM = textwrap.dedent(
     more = {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload} if kind == "sharded" else {}
     def join(store, rank, size):
         if os.environ.get("RANK") == "1" and (folder / "dies").exists():
+            (folder / "joins").touch()
             while (folder / "dies").exists():
                 time.sleep(0.02)
             os.kill(os.getpid(), 9)
@@ -229,6 +230,32 @@ async def start(tmp_path):
 async def finished(job):
     """Waits until its ranks have done their work."""
     await job.until(lambda: sum(step == STEPS - 1 for step, _ in job.losses()) == SIZE)
+
+
+async def test_losses_are_the_same_to_the_bit_whatever_became_of_the_ranks(start):
+    """One dies as the first group forms, one in a step, one leaves at a step's end, one is stopped; no step is missing."""
+    undisturbed = start("undisturbed", "alike")
+    await finished(undisturbed)
+    job = start("disturbed", "alike", spares=4, dies=True)
+    await job.until(lambda: len(job.spares()) == 4 and len(job.workers()) == SIZE and (job.folder / "joins").exists())
+    first = job.workers()[1].process
+    (job.folder / "dies").unlink()
+    await job.until(lambda: 1 not in job.workers())
+    await job.handler.apply(job.order({1: first}))
+    await job.until_step(20)
+    await job.lose(0)
+    await job.until_step(40)
+    await job.handler.apply(job.order({2: job.workers()[2].process}, at_step=50))
+    job.allow(60)
+    await job.until_step(60)
+    await job.lose(1, by=signal.SIGSTOP)
+    await finished(job)
+
+    assert job.losses() == undisturbed.losses()
+    assert job.ranks.rejected == 0, job.ranks.last_rejected
+    # Who loses its rank at a step's end ends well.
+    await job.until(lambda: job.processes[2].poll() == 0)
+    assert {each.report.lost_steps for each in job.workers().values()} <= {0}
 
 
 async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_checkpoint(start):
