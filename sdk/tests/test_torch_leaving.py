@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import resource
 import socket
 import threading
 
@@ -40,15 +42,15 @@ def pair():
 def test_connections_of_the_group_end_and_no_others(pair):
     """What was there before and what came after goes on; who waits in one of the group's is freed."""
     before = pair()
-    sockets = GroupSockets()
+    sockets = GroupSockets(0)
     own = pair()
-    sockets.formed(but_ports=())
+    sockets.formed(but_port=0)
     after = pair()
     heard = []
     waiting = threading.Thread(target=lambda: heard.append(own[1].recv(1)))
     waiting.start()
 
-    sockets.shut_down(but_port=0)
+    sockets.shut_down()
 
     waiting.join(TIMEOUT_S)
     assert heard == [b""]
@@ -59,10 +61,10 @@ def test_connections_of_the_group_end_and_no_others(pair):
 
 def test_a_group_that_is_being_formed_is_ended_too(pair):
     """A rank may be lost just then."""
-    sockets = GroupSockets()
+    sockets = GroupSockets(0)
     own = pair()
 
-    sockets.shut_down(but_port=0)
+    sockets.shut_down()
 
     assert own[1].recv(1) == b""
 
@@ -72,9 +74,9 @@ def test_connections_of_a_store_are_spared():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as other:
-            sockets = GroupSockets()
+            sockets = GroupSockets(port)
             with server.accept()[0] as own:
-                sockets.shut_down(but_port=port)
+                sockets.shut_down()
 
                 own.send(b"x")
                 assert other.recv(1) == b"x"
@@ -82,14 +84,25 @@ def test_connections_of_a_store_are_spared():
 
 def test_a_group_is_whole_until_an_end_is_gone(pair):
     """By that a worker tells its own error from another's end."""
-    sockets = GroupSockets()
+    sockets = GroupSockets(0)
     own = pair()
-    sockets.formed(but_ports=())
+    sockets.formed(but_port=0)
     assert sockets.is_whole
 
     own[0].close()
 
     assert not sockets.is_whole
+
+
+def test_a_look_at_connections_leaves_them_as_they_are():
+    """A program that sets a time limit for its sockets has them wait as before."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as own:
+        socket.setdefaulttimeout(10)
+        try:
+            assert GroupSockets(0).is_whole is False
+        finally:
+            socket.setdefaulttimeout(None)
+        assert os.get_blocking(own.fileno())
 
 
 def test_ranks_meet_at_the_store_of_one():
@@ -231,3 +244,18 @@ def test_nobody_waits_for_an_order_for_ever(link):
     made, _ = link
 
     assert made.wait_for_order(above=0, within_s=0.01) is None
+
+
+def test_a_worker_listens_that_has_many_files_open():
+    """Files beyond the 1,024 that select(2) takes."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2_048, limits[1]), limits[1]))
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(1_030)]
+    try:
+        link = WorkerLink("job", "/nowhere", lambda _: None)
+        os.eventfd_write(link._wake, 1)
+        link._listen()
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -16,9 +16,12 @@ if importlib.util.find_spec("torch") is None:
 
 import torch
 
+from foliot.torch.catch_up import CaughtUp
 from foliot.torch.kept_buffers import KeptBuffers
 from foliot.torch.mirror import StateLostError, common_step
+from foliot.torch.process_groups import default_join
 from foliot.torch.state_transfer import Packed, _pieces
+from foliot.torch.worker import Program, Worker
 
 
 class Part:
@@ -154,6 +157,31 @@ def test_buffers_are_what_they_were_when_the_step_began():
 
     assert torch.equal(module.running_mean, mean)
     assert int(module.num_batches_tracked) == count
+
+
+def test_buffers_that_a_step_changed_are_given_to_others_as_they_were_before_it(monkeypatch):
+    """A survivor gives its state to a spare: what the step that failed had written is not in it."""
+    given = []
+
+    def catch_up(state, step, device):
+        given.append(int(model.num_batches_tracked))
+        return CaughtUp(step)
+
+    class Link:
+        def say(self, **_):
+            """Nobody listens."""
+
+    model = torch.nn.BatchNorm1d(2)
+    worker = object.__new__(Worker)
+    worker._program = Program({"model": model}, {}, default_join, None, 0, None, 1, 1.0)
+    worker._buffers, worker._mirror, worker._has_state, worker.step = KeptBuffers([model]), None, True, 0
+    worker._link = Link()
+    worker._buffers.begin()
+    model(torch.randn(4, 2))
+    monkeypatch.setattr("foliot.torch.worker.catch_up", catch_up)
+    monkeypatch.setattr("foliot.torch.worker.tensors_device", lambda: torch.device("cpu"))
+    worker._catch_up()
+    assert given == [0]
 
 
 def test_a_job_goes_back_to_the_newest_step_of_which_all_have_copies():

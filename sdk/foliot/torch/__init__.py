@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from foliot.places import RANK_SOCKET
 from foliot.torch.collective_log import CollectiveLog
-from foliot.torch.groups import Group, Program, Replaced, Worker, default_join
+from foliot.torch.group import Group, groups_of
 from foliot.torch.interception import intercept
 from foliot.torch.loading import timed
 from foliot.torch.mirror import StateLostError
+from foliot.torch.process_groups import default_join
 from foliot.torch.reporter import Reporter
+from foliot.torch.worker import Program, Replaced, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -108,7 +110,7 @@ def groups(
     if mirror_steps < 1:
         raise ValueError(f"copies of the shards are kept each step or more seldom, not each {mirror_steps} steps")
     program = Program(state, shard or {}, join, reload, step, seed, mirror_steps, wait_s)
-    return Worker(program, _named(job), _path(socket), _log).groups()
+    return groups_of(Worker(program, _named(job), _path(socket), _log))
 
 
 def _named(job: str) -> str:

@@ -13,37 +13,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 class GroupSockets:
-    """The TCP connections that this process has opened while a group was formed."""
+    """The TCP connections that this process has opened while a group was formed.
 
-    def __init__(self) -> None:
+    Parameters:
+        own_port: of this process, at which others connect for something else.
+    """
+
+    def __init__(self, own_port: int) -> None:
+        self._own_port = own_port
         self._before = frozenset(number for number, _ in _connections())
         self._own: frozenset[int] | None = None
 
-    def formed(self, *, but_ports: Collection[int]) -> None:
+    def formed(self, *, but_port: int) -> None:
         """Takes that the group is there: connections that are opened from now on are none of it.
 
         Parameters:
-            but_ports: connections of these ports, of either end, serve something else.
+            but_port: of the store at which the ranks have met.
         """
-        self._own = frozenset(
-            number for number, connection in self._opened() if not _ports(connection).intersection(but_ports)
-        )
+        others = {self._own_port, but_port}
+        self._own = frozenset(number for number, connection in self._opened() if not others & _ports(connection))
 
-    def shut_down(self, *, but_port: int) -> None:
-        """Ends the connections, those of a group that is being formed too.
-
-        Parameters:
-            but_port: of this process, at which others connect for something else.
-        """
+    def shut_down(self) -> None:
+        """Ends the connections, those of a group that is being formed too."""
         for _, connection in self._opened():
             with contextlib.suppress(OSError):
-                if connection.getsockname()[1] != but_port:
+                if connection.getsockname()[1] != self._own_port:
                     connection.shutdown(socket.SHUT_RDWR)
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+
+from foliot.torch.agent_socket import AgentSocket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,9 +41,7 @@ class Reporter:
     def __init__(self, log: CollectiveLog, job: str, path: str) -> None:
         self._log = log
         self._job = job
-        self._path = path
-        self._socket: socket.socket | None = None
-        self._connect_at_s = 0.0
+        self._socket = AgentSocket(path, _CONNECT_EACH_S)
         self._tell_groups_at_s = 0.0
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -76,44 +74,18 @@ class Reporter:
     def _report(self, *, is_over: bool = False) -> None:
         if not self._log.size:
             return
-        is_connected, taken = self._connected(), self._log.take()
+        was_connected, is_connected = self._socket.file >= 0, self._socket.connect()
+        if not was_connected:
+            self._tell_groups_at_s = 0.0
+        taken = self._log.take()
         left = len(taken.done)
         if is_connected:
             for packet in self._packets(taken, is_over=is_over):
-                if not self._sent(packet):
+                if not self._socket.send(packet):
                     self._tell_groups_at_s = 0.0
                     break
                 left = max(0, left - _ROWS)
         self._log.dropped += left
-
-    def _connected(self) -> bool:
-        if self._socket is not None:
-            return True
-        if time.monotonic() < self._connect_at_s:
-            return False
-        self._connect_at_s = time.monotonic() + _CONNECT_EACH_S
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            made.connect(self._path)
-        except OSError:
-            made.close()
-            return False
-        self._socket = made
-        self._tell_groups_at_s = 0.0
-        return True
-
-    def _sent(self, packet: bytes) -> bool:
-        assert self._socket is not None
-        try:
-            self._socket.send(packet)
-        except BlockingIOError:
-            return False
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-            self._socket = None
-            return False
-        return True
 
     def _packets(self, taken: Taken, *, is_over: bool) -> Iterator[bytes]:
         """The packets of one report."""

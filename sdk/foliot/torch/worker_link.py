@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
-import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from foliot.torch.agent_socket import AgentSocket
 from foliot.torch.collective_log import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _EACH_S = 0.5
-"""How often the agent is told at least."""
-_CONNECT_EACH_S = 0.5
+"""How often the agent is told at least, and how often it is looked for."""
 _LAST_S = 1.0
 """How long the process's end waits for the last word to be said."""
 _MOST_BYTES = 1 << 16
@@ -51,14 +48,12 @@ class WorkerLink:
 
     def __init__(self, job: str, path: str, obey: Callable[[Order], None]) -> None:
         self.process = now_ns()
-        self._path = path
         self._obey = obey
         self._said: dict[str, Any] = {"kind": "worker", "job": job, "process": self.process}
         self._order: Order | None = None
         self._news = threading.Condition()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._socket: socket.socket | None = None
-        self._connect_at_s = 0.0
+        self._socket = AgentSocket(path, _EACH_S)
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="foliot-worker", daemon=True)
 
@@ -66,10 +61,11 @@ class WorkerLink:
         """Begins to speak. `say` comes first."""
         self._thread.start()
 
-    def say(self, **what: Any) -> None:
+    def say(self, *, reason: str | None = None, **what: Any) -> None:
         """Changes what the agent is told, and tells it soon."""
-        with self._news:
-            self._said |= what
+        if reason is not None:
+            what["reason"] = reason[:_MOST_REASON]
+        self.note(**what)
         os.eventfd_write(self._wake, 1)
 
     def note(self, **what: Any) -> None:
@@ -102,44 +98,27 @@ class WorkerLink:
             is_last = self._is_over
             self._speak()
             if is_last:
-                self._disconnect()
+                self._socket.close()
                 return
             self._listen()
 
     def _speak(self) -> None:
-        if not self._is_connected():
-            return
-        with self._news:
-            packet = json.dumps(self._said, separators=(",", ":")).encode()
-        assert self._socket is not None
-        try:
-            self._socket.send(packet)
-        except BlockingIOError:
-            pass  # the agent is slow: the next word says the same and more
-        except OSError:
-            self._disconnect()
+        if self._socket.connect():
+            with self._news:
+                packet = json.dumps(self._said, separators=(",", ":")).encode()
+            self._socket.send(packet)  # where the agent is slow, the next word says the same and more
 
     def _listen(self) -> None:
         """Waits until there is something to say, and takes what is heard meanwhile."""
         asked = select.poll()  # a program may have more files open than select can take
         asked.register(self._wake, select.POLLIN)
-        if self._socket is not None:
-            asked.register(self._socket, select.POLLIN)
-        ready = {file for file, _ in asked.poll(1000 * (_EACH_S if self._socket is not None else _CONNECT_EACH_S))}
+        if (connection := self._socket.file) >= 0:
+            asked.register(connection, select.POLLIN)
+        ready = {file for file, _ in asked.poll(1000 * _EACH_S)}
         if self._wake in ready:
             os.eventfd_read(self._wake)
-        if self._socket is None or self._socket.fileno() not in ready:
-            return
-        try:
-            packet = self._socket.recv(_MOST_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            packet = b""
-        if packet:
+        if connection in ready and (packet := self._socket.receive(_MOST_BYTES)):
             self._take(packet)
-        else:
-            self._disconnect()
 
     def _take(self, packet: bytes) -> None:
         try:
@@ -157,28 +136,7 @@ class WorkerLink:
             self._order = order
             self._news.notify_all()
 
-    def _is_connected(self) -> bool:
-        if self._socket is not None:
-            return True
-        if time.monotonic() < self._connect_at_s:
-            return False
-        self._connect_at_s = time.monotonic() + _CONNECT_EACH_S
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            made.connect(self._path)
-        except OSError:
-            made.close()
-            return False
-        self._socket = made
-        return True
 
-    def _disconnect(self) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-            self._socket = None
-
-
-def shortened(error: BaseException) -> str:
+def in_a_line(error: BaseException) -> str:
     """An error in a line, for the agent."""
-    return f"{type(error).__name__}: {error}"[:_MOST_REASON]
+    return f"{type(error).__name__}: {error}"
