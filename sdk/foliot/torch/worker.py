@@ -94,7 +94,7 @@ class Worker:
     @property
     def is_spare(self) -> bool:
         """Whether this process was started as a spare."""
-        return bool(os.environ.get(_SPARE))
+        return os.environ.get(_SPARE, "0") not in {"", "0"}
 
     def enter_first(self) -> None:
         """Comes into the first group of this process; a spare waits until it is given a rank.
