@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from told_job import START_NS, S, node
 
+from foliot_detector.core.detectors.gpu_errors.xids import XIDS
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import DelayBatch, DelayRow, GpuError, Node, PortState, decode, encode
@@ -156,3 +160,14 @@ def test_a_node_that_has_left_the_fleet_is_forgotten():
 
     assert host.error(79) == []
     assert host.pipeline.counts["nodes_foreign"] == 1
+
+
+@pytest.mark.parametrize("severity", ["failed", "degraded"])
+def test_the_page_names_the_errors_that_the_table_has(severity):
+    """An operator reads there after which of them ranks leave a node."""
+    page = (Path(__file__).parents[3] / "docs/training-jobs.md").read_text()
+    (row,) = re.findall(rf"^\| `{severity}` \| ([0-9, to]+) \|", page, re.MULTILINE)
+    ranges = [[int(number) for number in part.split(" to ")] for part in row.split(", ")]
+    named = {number for each in ranges for number in range(each[0], each[-1] + 1)}
+
+    assert named == {number for number, follows in XIDS.items() if follows.severity == severity}
