@@ -135,6 +135,15 @@ def test_who_does_not_come_is_named():
         wait_for_all(store, "there", 1, 3, within_s=0.05, give_up=lambda: False)
 
 
+def test_who_has_given_up_is_not_there():
+    """The others would form a group with it, and wait in vain."""
+    place = OwnStore()
+    store = meeting(f"127.0.0.1:{place.port}", 3)
+    for rank, missing in ((0, "rank 1$"), (1, "rank 0$")):
+        with pytest.raises(MeetingError, match=missing):
+            wait_for_all(store, "there", rank, 2, within_s=0.05, give_up=lambda: False)
+
+
 def test_a_meeting_is_left_for_a_later_one():
     """Another rank was lost meanwhile."""
     place = OwnStore()

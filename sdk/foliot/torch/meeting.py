@@ -60,13 +60,23 @@ def wait_for_all(
     store.set(f"{name}/{rank}", "there")
     store.add(name, 1)
     while store.add(name, 0) < size:
-        if give_up():
-            raise MeetingError("there is another order")
-        if time.monotonic() > until_s:
-            missing = [str(each) for each in range(size) if not store.check([f"{name}/{each}"])]
-            more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-            raise MeetingError(f"did not come in {within_s:g} s: rank {', '.join(missing[:_MOST_NAMED])}{more}")
+        if (is_given_up := give_up()) or time.monotonic() > until_s:
+            why = (
+                "there is another order"
+                if is_given_up
+                else f"did not come in {within_s:g} s: {_missing(store, name, size)}"
+            )
+            store.delete_key(f"{name}/{rank}")  # the others must not take it to be there
+            store.add(name, -1)
+            raise MeetingError(why)
         time.sleep(max(_POLL_S, size * _POLL_S_OF_A_RANK))
+
+
+def _missing(store: dist.Store, name: str, size: int) -> str:
+    """The ranks that have not been at a point, in words."""
+    missing = [str(each) for each in range(size) if not store.check([f"{name}/{each}"])]
+    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    return f"rank {', '.join(missing[:_MOST_NAMED])}{more}"
 
 
 def wait_for_one(store: dist.Store, name: str, *, give_up: Callable[[], bool]) -> None:
