@@ -81,14 +81,18 @@ async def test_a_drain_that_cannot_be_written_ends_nothing(monkeypatch):
 
 
 class Taken:
-    """A job that notes which hosts are lost."""
+    """A job that notes which hosts are lost, and where its processes were started again."""
 
     def __init__(self):
-        self.lost = []
+        self.lost, self.again = [], []
 
     def lose_host(self, host):
         """Notes it."""
         self.lost.append(host)
+
+    def start_again(self, where):
+        """Notes it."""
+        self.again.append(where)
 
 
 @pytest.mark.net
@@ -106,10 +110,11 @@ def test_a_host_that_is_cut_off_has_no_cable_any_more(fabric):
 
     action.inject()
     assert (carriers("node0"), carriers("node1")) == ([1, 1], [0, 0])
+    assert (job.lost, job.again) == (["node1"], [])
     action.heal()
     assert (carriers("node0"), carriers("node1")) == ([1, 1], [1, 1])
     assert pulled == [("node1", True), ("node1", False)]
-    assert job.lost == ["node1"]
+    assert (job.lost, job.again) == (["node1"], ["node1"])
 
 
 def _carrier(device):
