@@ -60,7 +60,9 @@ PROGRAM = textwrap.dedent(
             part.load_state_dict(saved[name])
         return saved["step"]
 
-    more = {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload} if kind == "sharded" else {}
+    more = {"alike": {}, "averaging": {"reload": reload}}.get(
+        kind, {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload}
+    )
     def join(store, rank, size):
         if os.environ.get("RANK") == "1" and (folder / "dies").exists():
             (folder / "joins").touch()
@@ -86,8 +88,12 @@ PROGRAM = textwrap.dedent(
                 optimizer.step()
                 optimizer.zero_grad()
                 losses.write(json.dumps([group.step, group.rank, loss.item().hex()]) + "\\n")
-                if kind == "sharded" and group.step == 19:
+                if kind != "alike" and group.step == 19:
                     checkpoint(group.rank, 20)
+                if kind == "averaging":  # too late for a rank that is lost meanwhile
+                    while group.rank == 1 and group.step == 29 and (folder / "halts").exists():
+                        time.sleep(0.01)
+                    torch.distributed.all_reduce(loss.detach())
                 time.sleep(0.02)
                 group.end_step()
     os._exit(0)
@@ -270,6 +276,24 @@ async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_che
     assert max(each.report.lost_steps for each in job.workers().values()) <= 4
     await job.lose(1, 2)
     said = "all are back at step 20, by the last checkpoint"
+    await job.until(lambda: any(said in each.report.reason for each in job.workers().values()))
+    job.allow(STEPS)
+    await finished(job)
+
+    assert job.losses() == undisturbed.losses()
+
+
+async def test_a_step_whose_end_was_not_said_does_not_change_parameters_twice(start):
+    """A rank is lost when all have stepped their optimizers, and wait for it once more: they go back to a checkpoint."""
+    undisturbed = start("undisturbed", "averaging")
+    await finished(undisturbed)
+    job = start("disturbed", "averaging", spares=1)
+    (job.folder / "halts").touch()
+    job.allow(30)
+    await job.until(lambda: len(job.spares()) == 1 and {(29, rank) for rank in range(SIZE)} <= job.losses().keys())
+    await job.lose(1)
+    (job.folder / "halts").unlink()
+    said = "all are back at step 20, by the last checkpoint: each rank that is left had begun to change its state"
     await job.until(lambda: any(said in each.report.reason for each in job.workers().values()))
     job.allow(STEPS)
     await finished(job)

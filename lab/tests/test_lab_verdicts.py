@@ -4,6 +4,8 @@ import msgspec
 import pytest
 from made_runs import QUIET, SEEN, command, event, judge, lab_ns, record, scenario
 
+from foliot_lab.measure.outages import End, Pair
+
 
 def test_a_healed_cut_is_right():
     """A cut that moved, came back and broke nothing is right, and says so in numbers."""
@@ -22,6 +24,15 @@ def test_a_move_onto_the_dead_nic_and_away_again_is_told():
     assert of_fault.right
     assert "some pair's traffic changed its way 4 times, not 2" in of_fault.sentence
     assert "changed its way" not in judge(scenario())[0].sentence
+
+
+@pytest.mark.parametrize("duration_s", [45, 400])
+def test_pairs_that_are_not_back_are_named(duration_s):
+    """Whether or not the run was over too soon for them."""
+    pairs = tuple(Pair(End("node3", "rail0"), End(f"node{number}", "rail0")) for number in range(4))
+    of_fault, _ = judge(scenario(duration_s=duration_s), verdict(restored_ns=None, astray=pairs))
+    named = "by node3.rail0>node0.rail0, node3.rail0>node1.rail0, node3.rail0>node2.rail0 and 1 more"
+    assert named in of_fault.sentence
 
 
 def test_a_stop_on_the_other_rail_belongs_to_a_link_between_switches():

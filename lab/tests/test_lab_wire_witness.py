@@ -159,6 +159,7 @@ def test_one_silent_direction_is_enough_not_to_have_moved():
         at(10) - MS,
     )
     assert (verdict.moved_ns, verdict.restored_ns, verdict.interrupted) == (None, None, 2)
+    assert verdict.astray == (Pair(HERE, THERE),)
 
 
 def test_a_trouble_that_goes_away_is_no_move():

@@ -17,6 +17,7 @@ if importlib.util.find_spec("torch") is None:
 import torch
 
 from foliot.torch.catch_up import CaughtUp
+from foliot.torch.changes import Changes
 from foliot.torch.kept_buffers import KeptBuffers
 from foliot.torch.mirror import StateLostError, common_step
 from foliot.torch.process_groups import default_join
@@ -159,29 +160,49 @@ def test_buffers_are_what_they_were_when_the_step_began():
     assert int(module.num_batches_tracked) == count
 
 
-def test_buffers_that_a_step_changed_are_given_to_others_as_they_were_before_it(monkeypatch):
-    """A survivor gives its state to a spare: what the step that failed had written is not in it."""
-    given = []
-
-    def catch_up(state, step, device):
-        given.append(int(model.num_batches_tracked))
-        return CaughtUp(step)
+@pytest.fixture
+def survivor(monkeypatch):
+    """A worker of a group that broke. `gave` are the buffer and the step with which it came to the next one."""
 
     class Link:
         def say(self, **_):
             """Nobody listens."""
 
     model = torch.nn.BatchNorm1d(2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     worker = object.__new__(Worker)
-    worker._program = Program({"model": model}, {}, default_join, None, 0, None, 1, 1.0)
-    worker._buffers, worker._mirror, worker._has_state, worker.step = KeptBuffers([model]), None, True, 0
-    worker._link = Link()
-    worker._buffers.begin()
-    model(torch.randn(4, 2))
+    worker._program = Program({"model": model, "optimizer": optimizer}, {}, default_join, None, 0, None, 1, 1.0)
+    worker._buffers, worker._changes = KeptBuffers([model]), Changes([model, optimizer])
+    worker._mirror, worker._has_state, worker.step, worker._link = None, True, 7, Link()
+    worker._begin_steps()
+    worker.gave = []
+
+    def catch_up(state, step, device):
+        worker.gave.append((int(model.num_batches_tracked), step))
+        return CaughtUp(step)
+
     monkeypatch.setattr("foliot.torch.worker.catch_up", catch_up)
     monkeypatch.setattr("foliot.torch.worker.tensors_device", lambda: torch.device("cpu"))
-    worker._catch_up()
-    assert given == [0]
+    model(torch.randn(4, 2)).sum().backward()
+    return worker
+
+
+def test_buffers_that_a_step_changed_are_given_to_others_as_they_were_before_it(survivor):
+    """A survivor gives its state to a spare: what the step that failed had written is not in it."""
+    survivor._catch_up()
+
+    assert survivor.gave == [(0, 7)]
+
+
+def test_who_was_changing_its_parameters_has_no_whole_state(survivor):
+    """From the optimizer's step on, until the next step of the job begins."""
+    survivor._program.state["optimizer"].step()
+    survivor._catch_up()
+    survivor.step = 8
+    survivor._begin_steps()
+    survivor._catch_up()
+
+    assert [step for _, step in survivor.gave] == [-1, 8]
 
 
 def test_a_job_goes_back_to_the_newest_step_of_which_all_have_copies():

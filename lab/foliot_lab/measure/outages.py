@@ -45,6 +45,10 @@ class Pair(NamedTuple):
     source: End
     destination: End
 
+    def __str__(self) -> str:
+        """It in words, by its NICs."""
+        return ">".join(f"{node}.{rail}" for node, rail in self)
+
 
 class Pulses(msgspec.Struct, frozen=True, kw_only=True):
     """The pulses of one pair in one armed spell, in the order of their sending."""
@@ -98,6 +102,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     back."""
     moves: int
     """The most changes that any pair made, away and back."""
+    astray: tuple[Pair, ...] = ()
+    """Pairs that left their former way and are not back."""
 
 
 UNSEEN = Verdict(interrupted=0, changed=0, moved_ns=None, restored_ns=None, moves=0)
@@ -141,10 +147,11 @@ def judge(
     A pair that was neither interrupted nor took another device does not count: the fault did not affect it. Nor is an
     interruption alone a move. If no pair took another device, traffic flowed again because the trouble had gone.
     """
-    sights = [
-        look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
+    by_pair = {
+        pair: look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
         for pair, seen in pulses.items()
-    ]
+    }
+    sights = by_pair.values()
     changed = [sight for sight in sights if sight.changes]
     concerned = [sight for sight in sights if sight.changes or sight.began_ns is not None]
     return Verdict(
@@ -153,6 +160,7 @@ def judge(
         moved_ns=_last(sight.flowed_ns for sight in concerned) if changed else None,
         restored_ns=_last(sight.returned_ns for sight in changed),
         moves=max((sight.changes for sight in sights), default=0),
+        astray=tuple(pair for pair, sight in by_pair.items() if sight.changes and sight.returned_ns is None),
     )
 
 

@@ -39,6 +39,8 @@ _MOVES_OF_FABRIC_LINK = 3
 """Moves of a fault of a fabric link. First at once to a way known to be good, then a second later to another path of
 the own rail, then back."""
 _MOST_DOUBLINGS = 32
+_NAMED = 3
+"""Pairs that a sentence names."""
 
 
 class Finding(NamedTuple):
@@ -67,7 +69,7 @@ class Outcome:
             yield from self._found(seen)
             yield self._moved(seen)
             if fault.moves and spec.lasts_s is not None:
-                yield self._restored(spec.lasts_s)
+                yield self._restored(spec.lasts_s, seen)
             if fault.kind == "flap":
                 yield _damped(fault, spec.lasts_s or 0.0)
             elif fault.moves > (most := _MOVES_OF_FABRIC_LINK if "-spine" in fault.where else _MOVES_OF_ONE):
@@ -225,7 +227,7 @@ class Outcome:
             return Finding(idle, "no pair was cut off")
         return None
 
-    def _restored(self, lasts_s: float) -> Finding:
+    def _restored(self, lasts_s: float, seen: Verdict | None) -> Finding:
         fault, own_s = self._fault, self._own("back_s")
         held_s = self._held_back_s() if own_s is None else 0.0
         most_s = self._promise.back_s + held_s if own_s is None else own_s
@@ -234,10 +236,10 @@ class Outcome:
         if fault.restored_ns is None:
             left_s = self._scenario.duration_s - self._spec.at_s - lasts_s
             if left_s - off.ms * 1e-3 < most_s:
-                return Finding(True, "the run was over before it could be trusted again")
+                return Finding(True, f"the run was over before it could be trusted again{_astray(seen)}")
             held = Held(what="back_s", promised=most_s, was=None, right=False)
             words = (
-                f"it was healed and is not used again after {left_s:.1f} s{self._off(off)}, "
+                f"it was healed and is not used again{_astray(seen)} after {left_s:.1f} s{self._off(off)}, "
                 f"promised within {most_s:.1f} s"
             )
             return Finding(False, words, held)
@@ -338,6 +340,13 @@ def _suppressed_s(rule: FlapRule, flaps: int) -> float:
         return max(rule.window_s, rule.hold_s) if seen >= rule.least else 0.0
     penalty = min(flaps * rule.penalty, rule.ceiling)
     return rule.half_life_s * math.log2(penalty / rule.reuse) if penalty > rule.suppress else 0.0
+
+
+def _astray(seen: Verdict | None) -> str:
+    """The pairs that are not back on their former way, in words."""
+    pairs = () if seen is None else seen.astray
+    more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+    return f" by {', '.join(map(str, pairs[:_NAMED]))}{more}" if pairs else ""
 
 
 def _damped(fault: FaultReport, lasts_s: float) -> Finding:

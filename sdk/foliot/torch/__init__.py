@@ -89,8 +89,9 @@ def groups(
         join: makes all process groups, the default one first, of a store, this process's rank and the number of ranks.
             Default: one group, by NCCL where there is a GPU, else by Gloo.
         reload: takes the state and the shard of the rank that it is given from the last checkpoint, and returns its
-            step. It is called on all ranks where one and the keeper of its copy are lost at once. Default: the job ends
-            then, with an error.
+            step. It is called on all ranks where one and the keeper of its copy are lost at once, or where a rank is
+            lost while all others are between their optimizer's step and the step's end. Default: the job ends then,
+            with an error.
         step: how many steps were done before, as a checkpoint says.
         seed: if given, PyTorch's random numbers of each step follow from it, the rank and the step. Then a step that is
             done by another process, or again, draws the same.
@@ -103,7 +104,7 @@ def groups(
     Raises:
         KeyError: the environment has no rank, or no number of ranks.
         ValueError: the name cannot be a job's, or `mirror_steps` is below 1.
-        StateLostError: a rank and the one with its copy are lost at once, and nothing reloads a checkpoint.
+        StateLostError: no rank has what another lacks, and nothing reloads a checkpoint.
         Replaced: another process has this one's rank; a `SystemExit` with status 0.
         RuntimeError: a group did not form, and nobody said what to do.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 import torch.distributed as dist
 
-from foliot.torch.mirror import common_step
+from foliot.torch.mirror import NO_STEP, StateLostError, common_step
 from foliot.torch.state_transfer import Packed, receive, send
 
 if TYPE_CHECKING:
@@ -31,14 +31,17 @@ def catch_up(state: Mapping[str, Stateful], step: int, device: torch.device) -> 
     """Gives all ranks of the default group the state of those that have done most steps.
 
     Parameters:
-        step: the steps that this rank has done; -1: it has no state.
+        step: the steps that this rank has done; -1: it has no state, or one that is not whole.
 
     Raises:
         RuntimeError: the group is broken.
+        StateLostError: no rank has a whole state. All ranks find it so.
     """
     rank = dist.get_rank()
     steps = [each for (each,) in _told((step,), device)]
     newest = max(steps)
+    if newest == NO_STEP:
+        raise StateLostError("each rank that is left had begun to change its state, and had not ended the step")
     having = [each for each, done in enumerate(steps) if done == newest]
     lacking = [each for each, done in enumerate(steps) if done < newest]
     source = {each: having[place % len(having)] for place, each in enumerate(lacking)}

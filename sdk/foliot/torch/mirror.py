@@ -23,7 +23,7 @@ NO_STEP = -1
 
 
 class StateLostError(RuntimeError):
-    """What a lost rank had for itself is lost, too: the rank that kept its copy is lost."""
+    """Nobody has what a rank needs: the keeper of its copy is lost, too, or all others were changing their state."""
 
 
 class _Copy(NamedTuple):

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from foliot.torch.catch_up import CaughtUp, catch_up, catch_up_sharded
+from foliot.torch.changes import Changes
 from foliot.torch.collective_log import now_ns
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.kept_buffers import KeptBuffers
@@ -73,6 +74,7 @@ class Worker:
         self._log = log
         self._mirror = Mirror(program.state, program.shard) if program.shard else None
         self._buffers = KeptBuffers(program.state.values() if self._mirror is None else ())
+        self._changes = Changes(program.state.values())
         self._has_state = not self.is_spare
         self.is_over = False
         """Whether its work is done, or it has given up."""
@@ -130,6 +132,7 @@ class Worker:
         else:
             self._link.note(step=self.step)
         self._buffers.keep()
+        self._changes.end()
         self._begin_step()
         order = self._link.order()
         if order is not None and order.generation > self.generation and self.step >= order.at_step:
@@ -162,6 +165,11 @@ class Worker:
         """Whether nothing befell the group, and no order has come: an error is the program's own then."""
         order = self._link.order()
         return (order is None or order.generation <= self.generation) and self._sockets.is_whole
+
+    def _begin_steps(self) -> None:
+        self._buffers.begin()
+        self._changes.end()
+        self._begin_step()
 
     def _begin_step(self) -> None:
         if self._program.seed is not None:
@@ -229,8 +237,7 @@ class Worker:
             self._leave()
             self._form(order)
             return
-        self._buffers.begin()
-        self._begin_step()
+        self._begin_steps()
         self._link.say(stage="training")
 
     def _form(self, order: Order) -> None:
@@ -274,8 +281,7 @@ class Worker:
         self._sockets.formed(but_port=int(order.meet.rpartition(":")[2]))
         self._link.say(stage="copying", formed_ns=now_ns())
         self._catch_up()
-        self._buffers.begin()
-        self._begin_step()
+        self._begin_steps()
         self._is_first_step = True
         self._link.say(stage="training", copied_ns=now_ns(), step=self.step)
 
@@ -292,27 +298,32 @@ class Worker:
     def _catch_up(self) -> None:
         """Comes to the state and the step of the others."""
         device, done = tensors_device(), self.step
-        if self._mirror is None:
-            self._buffers.put_back()  # before they are given to others
-            now = catch_up(self._program.state, done if self._has_state else -1, device)
-        else:
-            now = self._caught_up_sharded(self._mirror, device)
+        try:
+            now = self._caught_up(done, device)
+        except StateLostError as error:
+            now = self._reloaded(error)
+        if self._mirror is not None:
+            self._mirror.keep(now.step, self.rank, self.size, device)
         for part in (*self._program.state.values(), *self._program.shard.values()):
             if hasattr(part, "zero_grad"):
                 part.zero_grad()  # of a step that was not done to its end
         self._link.say(state_bytes=now.bytes, state_from=now.source, lost_steps=max(0, done - now.step))
         self.step, self._has_state = now.step, True
 
-    def _caught_up_sharded(self, mirror: Mirror, device: torch.device) -> CaughtUp:
-        try:
-            now = catch_up_sharded(self._program.state, self._program.shard, mirror, device)
-        except StateLostError as error:
-            if self._program.reload is None:
-                raise
-            mirror.forget()
-            now = CaughtUp(self._program.reload(self.rank))
-            self._link.say(reason=f"all are back at step {now.step}, by the last checkpoint: {error}")
-        mirror.keep(now.step, self.rank, self.size, device)
+    def _caught_up(self, done: int, device: torch.device) -> CaughtUp:
+        if self._mirror is not None:
+            return catch_up_sharded(self._program.state, self._program.shard, self._mirror, device)
+        self._buffers.put_back()  # before they are given to others
+        is_whole = self._has_state and not self._changes.is_under_way
+        return catch_up(self._program.state, done if is_whole else -1, device)
+
+    def _reloaded(self, error: StateLostError) -> CaughtUp:
+        if self._program.reload is None:
+            raise error
+        if self._mirror is not None:
+            self._mirror.forget()
+        now = CaughtUp(self._program.reload(self.rank))
+        self._link.say(reason=f"all are back at step {now.step}, by the last checkpoint: {error}")
         return now
 
 

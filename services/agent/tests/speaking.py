@@ -73,6 +73,13 @@ class Spoken:
                 found.append(msgspec.json.decode(packet))
         return found
 
+    def is_cut_off(self) -> bool:
+        """Whether the other end has closed the connection."""
+        try:
+            return not self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return False
+
     def close(self) -> None:
         """Ends it."""
         self.socket.close()

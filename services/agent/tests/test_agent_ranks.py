@@ -7,10 +7,11 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 
 import msgspec
 import pytest
-from speaking import NOW_NS, SPEAKER, Clock, S, hearing, until
+from speaking import NOW_NS, SPEAKER, Clock, S, hearing, until, worker
 
 from foliot_agent.core.job_ranks import JobRanks
 from foliot_agent.core.rank_report import RankReport, read
@@ -181,6 +182,28 @@ async def test_a_process_speaks_for_one_rank(heard):
     assert str(os.getpid()) in heard.last_rejected[0]
     rank.close()
     liar.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root speaks as another user")
+async def test_a_job_is_one_users():
+    """Another user's process is neither a rank nor a spare of it, and may be in one of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # noqa: PTH101 - the other user is to get there
+        async with hearing(f"{folder}/ranks") as ranks:
+            ranks.speak(packet())
+            await until(lambda: ranks.told)
+            os.seteuid(65534)
+            try:
+                other, spare, own = ranks.speak(packet(1)), ranks.speak(worker(9, -1, "spare")), ranks.speak()
+            finally:
+                os.seteuid(0)
+            own.say(packet(1, job="another"))
+            await until(lambda: ranks.rejected == 2 and {each.job for each in ranks.told} == {"pretrain", "another"})
+
+            assert ranks.last_rejected[2] == "pretrain is user 0's here, and not user 65534's"
+            assert {each.rank for batch in ranks.told if batch.job == "pretrain" for each in batch.ranks} == {0}
+            assert not ranks.workers("pretrain")
+            assert [each.is_cut_off() for each in (other, spare, own)] == [True, True, False]
 
 
 async def test_a_socket_that_cannot_be_made_stops_nothing(tmp_path):

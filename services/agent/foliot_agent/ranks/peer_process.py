@@ -29,12 +29,13 @@ class PeerProcess:
 
     Attributes:
         pid: its id; 0: it is in a PID namespace that this process cannot see.
+        user: the number of the user who ran it when it connected, in this process's user namespace.
         handle: a file descriptor that becomes readable when the process ends (pidfd_open(2)); -1: there is none.
     """
 
     def __init__(self, connected: socket.socket) -> None:
         credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self.pid, _, _ = _CREDENTIALS.unpack(credentials)
+        self.pid, self.user, _ = _CREDENTIALS.unpack(credentials)
         self.handle = -1
         if self.pid:
             with contextlib.suppress(OSError):  # it has ended, or this process may not

@@ -1,8 +1,8 @@
 """The socket on which processes of training jobs report, and what the kernel says of them.
 
 Any process of the host may connect. Its word counts for one rank of one job alone, or for itself as one worker of one
-job: what its first packet names. Recorders tell of collectives. Workers tell of ranks that can be replaced, and are
-told of it by the same connection.
+job: what its first packet names. A job's processes on a node are one user's. Recorders tell of collectives. Workers tell
+of ranks that can be replaced, and are told of it by the same connection.
 """
 
 from __future__ import annotations
@@ -261,6 +261,8 @@ class RankSocket:
             if not other.is_displaced
         ):
             raise ValueError(f"rank {report.rank} of {report.job} is another process")
+        if known is None:
+            self._check_user(connection, report.job)
         connection.rank = self._ranks.take(report, *self._dates())
 
     def _take_worker(self, connection: _Connection, packet: bytes) -> None:
@@ -268,11 +270,24 @@ class RankSocket:
         if known is not None and (report.job, report.process) != (known.job, known.process):
             raise ValueError(f"it spoke as process {known.process} of {known.job} before")
         if known is None:
+            self._check_user(connection, report.job)
             self._end_former(connection, report)
         worker = self._workers.take(report, *self._dates())
         if known is None:
             worker.told = None  # what it has not read of its former connection is lost
         connection.worker = worker
+
+    def _check_user(self, connection: _Connection, job: str) -> None:
+        """Checks that a job's processes are not another user's.
+
+        Raises:
+            ValueError: they are.
+        """
+        for other in self._connections | self._silent:
+            if other.speaker is None or other.speaker.job != job:
+                continue
+            if other.process.user != connection.process.user:
+                raise ValueError(f"{job} is user {other.process.user}'s here, and not user {connection.process.user}'s")
 
     def _end_former(self, connection: _Connection, report: worker_report.WorkerReport) -> None:
         """Ends the connection that a process had before: it may connect anew before the end of the old one was read.
