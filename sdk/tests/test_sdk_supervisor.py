@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from foliot.runtime.supervisor import ProcessSpec, Supervisor
+from foliot.runtime.supervisor import ProcessSpec, Supervisor, spawn
 
 SLEEPER = ProcessSpec(name="sleeper", arguments=(sys.executable, "-c", "import time; time.sleep(600)"))
 
@@ -39,6 +39,22 @@ async def test_a_process_that_dies_is_started_again(supervisor, until):
     first = supervisor.pid("sleeper")
     os.kill(first, signal.SIGKILL)
     await until(lambda: supervisor.pid("sleeper") not in {0, first})
+
+
+async def test_the_first_start_may_be_another_ones(until):
+    """Who makes many processes may do so more quickly; one that is started again is started by its command."""
+    firsts = []
+
+    async def first(spec):
+        firsts.append(spec.name)
+        return await spawn(spec)
+
+    supervisor = Supervisor(first)
+    await supervisor.start(SLEEPER)
+    os.kill(before := supervisor.pid("sleeper"), signal.SIGKILL)
+    await until(lambda: supervisor.pid("sleeper") not in {0, before})
+    await supervisor.stop()
+    assert firsts == ["sleeper"]
 
 
 async def test_a_killed_process_stays_dead_until_it_is_released(supervisor, until):

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -28,32 +29,43 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=30, help="for each family (30)")
     parser.add_argument("--runs", type=int, default=0, help="inputs for each family, instead of a time")
     parser.add_argument("--seed", type=int, default=0, help="the same seed and runs give the same inputs; 0: any")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := set(given.families) - set(_FAMILIES):
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(_FAMILIES)}")
-    if given.inside:
-        _fuzz(given.families[0], given)
-    limits = ["--seconds", str(given.seconds), "--runs", str(given.runs), "--seed", str(given.seed)]
-    # A process each: what fuzzes never returns, and ends with the status of what it found.
-    found = [
-        family
-        for family in given.families or _FAMILIES
-        if subprocess.run([sys.executable, __file__, family, "--inside", *limits], check=False).returncode
-    ]
+    _load()
+    found = [family for family in given.families or _FAMILIES if _status(family, given)]
     sys.stdout.write(f"found something in: {', '.join(found)}\n" if found else "found nothing\n")
     return len(found)
 
 
-def _fuzz(family: str, given: argparse.Namespace) -> None:
+def _load() -> None:
+    """Imports the targets, instrumented, once for all families: that takes longer than many an input."""
     import atheris  # noqa: PLC0415 - only where something is fuzzed
 
     sys.path[:0] = [str(_HERE), str(_HERE.parent / "support")]  # as pytest's own path has them
     # Not foliot_probe: it is columns without branches, whose comparisons would fill the memory (see _MOST_MIB).
     with atheris.instrument_imports(include=["targets", "foliot", *(f"foliot_{each}" for each in _PACKAGES)]):
-        import targets  # noqa: PLC0415 - instrumented while it is imported
+        import targets  # noqa: F401, PLC0415 - instrumented while it is imported
+
+
+def _status(family: str, given: argparse.Namespace) -> int:
+    """How the fuzzing of a family ended, in a process of its own: what fuzzes never returns."""
+    sys.stdout.flush()
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        _fuzz(family, given)
+    except Exception:  # noqa: BLE001 - whatever it is, the other families are fuzzed
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _fuzz(family: str, given: argparse.Namespace) -> None:
+    import atheris  # noqa: PLC0415 - as above
     import mutation  # noqa: PLC0415 - as the seeds
     import seeds  # noqa: PLC0415 - after what it shares with the targets
+    import targets  # noqa: PLC0415 - is there already
 
     corpus = Path(tempfile.mkdtemp(prefix=f"foliot-fuzz-{family}-"))
     for number, seed in enumerate(seeds.of(family)):

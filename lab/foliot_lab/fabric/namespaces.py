@@ -92,9 +92,15 @@ def enter(namespace: Namespace) -> None:
     set_namespace(namespace.fd, CLONE_NEWNET, f"entering the network namespace {namespace.name}")
 
 
-def entering(namespace: Namespace) -> Callable[[], None]:
-    """The function that a child calls to start in a namespace, if another process ties it to the lab's life."""
-    return lambda: enter(namespace)
+class Entering:
+    """What a child calls to start in a namespace, if another process ties it to the lab's life."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+
+    def __call__(self) -> None:
+        """Moves the calling thread there, for good."""
+        enter(self.namespace)
 
 
 def set_namespace(fd: int, kind: int, what: str) -> None:

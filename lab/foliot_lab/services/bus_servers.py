@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot.runtime.supervisor import nats_server
-from foliot_lab.fabric.namespaces import entering
+from foliot_lab.fabric.namespaces import Entering
 
 if TYPE_CHECKING:
     from foliot.runtime.supervisor import ProcessSpec
@@ -39,4 +39,4 @@ def _spec(name: str, fabric: Fabric, desk: Desk) -> ProcessSpec:
         "--routes", ",".join(f"nats://{other}:{_CLUSTER_PORT}" for other in others),
     )  # fmt: skip
     arguments = (*spec.arguments, *clustered) if len(others) > 1 else spec.arguments
-    return msgspec.structs.replace(spec, name=name, arguments=arguments, setup=entering(fabric.namespace(name)))
+    return msgspec.structs.replace(spec, name=name, arguments=arguments, setup=Entering(fabric.namespace(name)))

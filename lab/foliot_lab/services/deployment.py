@@ -75,6 +75,14 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """The file with the steps of a service's loop, see `foliot.runtime.loop_steps`."""
         return self.folder / f"{process.replace('/', '-')}.steps"
 
+    @property
+    def bytecode(self) -> dict[str, str]:
+        """Variables by which interpreters keep what they have compiled, and leave no files of root's beside the code."""
+        return {
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", str(self.folder.with_name("pycache"))),
+        }
+
     def environment(self, process: str) -> dict[str, str]:
         """The variables that a process needs beside its settings file."""
         node = process.partition("/")[0] if "/" in process else ""
@@ -82,10 +90,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
             "FOLIOT_CONFIG": str(self.config(process)),
             "FOLIOT_BOOT_ID": self.boot,
             "FOLIOT_TELEMETRY__LOOP_STEPS": str(self.loop_steps(process)),
-            # Two dozen interpreters start at once. Without bytecode files, each would compile all its imports. They
-            # leave no files of root's in the folders of the code.
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", str(self.folder.with_name("pycache"))),
+            **self.bytecode,
         }
         if node:
             own |= {

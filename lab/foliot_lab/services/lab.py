@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,9 +16,9 @@ import msgspec
 from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot.runtime import loop_steps
-from foliot.runtime.supervisor import LAST, Supervisor, service
+from foliot.runtime.supervisor import LAST, Supervisor, opened, service, spawn
 from foliot_lab.fabric.fabric import Fabric
-from foliot_lab.fabric.namespaces import enter_control, entering, inside
+from foliot_lab.fabric.namespaces import Entering, enter_control, inside
 from foliot_lab.fabric.partition import Partitions
 from foliot_lab.fabric.rtnetlink import Rtnetlink, link_state
 from foliot_lab.faults.drains import Drains
@@ -29,6 +30,7 @@ from foliot_lab.measure.told_delays import ToldDelays
 from foliot_lab.measure.told_routers import ToldRouters
 from foliot_lab.scenario.topology import CENTRAL, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
+from foliot_lab.services.forker import Forker
 from foliot_lab.services.job_placement import place
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas.names import Path
@@ -37,16 +39,18 @@ if TYPE_CHECKING:
     import pathlib
 
     from foliot.runtime.loop_steps import Counted
-    from foliot.runtime.supervisor import ProcessSpec
+    from foliot.runtime.supervisor import Child, ProcessSpec
     from foliot.settings import BusSettings, NodeSettings
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.scenario.spec import Scenario
     from foliot_lab.services.job_placement import Placement
     from foliot_schemas import Node
 
+_FORKED = tuple(f"foliot_{name}.service" for name in (*CENTRAL, *deployment.ON_A_NODE) if name != "gateway")
+"""What is imported once for all services. The gateway inherits a listening socket, for which it is started by itself."""
 READY_S = 180.0
-"""Two dozen Python processes start, and clocks need three windows of 2 s: 20 s on two cores that others use too. A busy
-machine takes several times as long, and what never gets ready is told no sooner."""
+"""Two dozen processes start, and clocks need three windows of 2 s: 15 s on two cores that others use too. A busy machine
+takes several times as long, and what never gets ready is told no sooner."""
 
 
 class Lab:
@@ -70,7 +74,7 @@ class Lab:
         self.told_routers = ToldRouters(self.time)
         self.told_delays = ToldDelays(self.time)
         """Empty, if the scenario has no jobs."""
-        self.supervisor = Supervisor()
+        self.supervisor = Supervisor(self._start_first)
         self.fabric: Fabric
         self.truth: Truth
         self.placement: Placement
@@ -92,7 +96,9 @@ class Lab:
         folder = self._desk.folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self.fabric = Fabric.build(self.plan, enter_control())
+        control = enter_control()
+        self._forker = Forker(_FORKED, os.environ | self._desk.bytecode)  # imports while the fabric is made
+        self.fabric = Fabric.build(self.plan, control)
         self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk))
         self.placement = place(self.scenario, self.fabric, self.nodes)
         homes = deployment.homes(self.placement.homes())
@@ -204,13 +210,30 @@ class Lab:
         if hasattr(self, "bus"):
             await self.bus.close()
         await self.supervisor.stop((*LAST, *self.plan.bus_servers))
+        if hasattr(self, "_forker"):
+            self._forker.close()
         if hasattr(self, "_partitions"):
             self._partitions.close()
         if hasattr(self, "fabric"):
             self.fabric.close()
 
+    async def _start_first(self, spec: ProcessSpec) -> Child:
+        """Starts a service as a fork of the process that has imported what all of them do, and others by their command.
+
+        Two dozen interpreters that import it all at once take the processors for ten seconds. One that starts again has
+        to import, as after a crash anywhere.
+        """
+        if spec.arguments[:2] != (sys.executable, "-m") or not isinstance(spec.setup, Entering):
+            return await spawn(spec)
+        module, *arguments = spec.arguments[2:]
+        with opened(spec.log_file) as log:
+            return self._forker.start(
+                module, *arguments, namespace=spec.setup.namespace.fd, stdout=log.fileno(), stderr=log.fileno(),
+                env=os.environ | spec.environment,
+            )  # fmt: skip
+
     async def _start_service(self, name: str, host: str = "") -> None:
-        setup = entering(self.fabric.namespace(host or name))
+        setup = Entering(self.fabric.namespace(host or name))
         await self.supervisor.start(described(self._desk, name, host, self._listener, setup=setup))
 
 

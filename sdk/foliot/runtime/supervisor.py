@@ -10,13 +10,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 log = structlog.get_logger()
 
@@ -46,11 +46,34 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     pass_fds: tuple[int, ...] = ()
 
 
-class Supervisor:
-    """Keeps processes running. It starts one that ends again, later each time that it fails at once."""
+class Child(Protocol):
+    """A process that was started, as one of `asyncio.subprocess`."""
 
-    def __init__(self) -> None:
-        self._running: dict[str, asyncio.subprocess.Process] = {}
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status; None: it runs."""
+
+    async def wait(self) -> int:
+        """Waits for its end; the exit status."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Sends it a signal."""
+
+
+class Supervisor:
+    """Keeps processes running. It starts one that ends again, later each time that it fails at once.
+
+    Parameters:
+        first: starts each process for the first time. Default: `spawn`, as ever after.
+    """
+
+    def __init__(self, first: Callable[[ProcessSpec], Awaitable[Child]] | None = None) -> None:
+        self._first = first or spawn
+        self._running: dict[str, Child] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._free: dict[str, asyncio.Event] = {}
 
@@ -58,7 +81,7 @@ class Supervisor:
         """Starts a process and keeps it running from now on."""
         self._free[spec.name] = asyncio.Event()
         self._free[spec.name].set()
-        self._running[spec.name] = await _spawn(spec)
+        self._running[spec.name] = await self._first(spec)
         self._keepers[spec.name] = asyncio.get_running_loop().create_task(self._keep(spec))
 
     def names(self) -> list[str]:
@@ -118,10 +141,11 @@ class Supervisor:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
             await self._free[spec.name].wait()
-            self._running[spec.name] = await _spawn(spec)
+            self._running[spec.name] = await spawn(spec)
 
 
-async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
+async def spawn(spec: ProcessSpec) -> Child:
+    """Starts a process by its command. It ends with this one."""
     parent = os.getpid()
 
     def prepare() -> None:
@@ -134,7 +158,7 @@ async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
             spec.setup()
 
     with contextlib.ExitStack() as stack:
-        output = stack.enter_context(_log(spec.log_file)) if spec.log_file else None
+        output = stack.enter_context(opened(spec.log_file)) if spec.log_file else None
         return await asyncio.create_subprocess_exec(
             *spec.arguments,
             env={**os.environ, **spec.environment},
@@ -147,8 +171,9 @@ async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
         )
 
 
-def _log(path: str) -> BinaryIO:
-    return Path(path).open("ab")
+def opened(log_file: str) -> BinaryIO:
+    """A file for a process's output, to which it adds."""
+    return Path(log_file).open("ab")
 
 
 LAST = ("gateway", "nats")

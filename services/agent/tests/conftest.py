@@ -21,6 +21,7 @@ from patient_bus import connected
 
 if TYPE_CHECKING:
     from foliot.settings import BusSettings
+    from foliot_lab.services.forker import Forked
 
 
 from joining import Node
@@ -148,7 +149,7 @@ class Host:
             Path("/proc/sys/net/ipv6/conf/default/accept_dad").write_text("0")
         self.config = folder / f"node{index}.toml"
         self._log = folder / f"node{index}.log"
-        self._process: forked.Process | None = None
+        self._process: Forked | None = None
         nics = "\n".join(
             f'[[node.nics]]\nrail = "{nic.rail}"\nnumber = {nic.number}\n'
             f'device = "{nic.device}"\naddress = "{nic.address}"'
