@@ -106,6 +106,11 @@ def joined(heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def joined_head(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The head of a document that joins others, of which some may lack keys of `HEAD`."""
+    return joined([{key: each.get(key) for key in HEAD} for each in documents])
+
+
 def program(*command: str | Path, environment: Mapping[str, str] | None = None) -> str | None:
     """The version that a program tells of itself; None: it tells none, or is not here."""
     try:

@@ -37,7 +37,7 @@ def enter(*missing: str, carries: Scenario | ProcessLoad | None = None, speed: f
     """Moves this process there, with its log on stderr. If that is impossible, returns False; the reason is on stderr.
 
     Parameters:
-        missing: other requirements that the bench does not find here, in words.
+        missing: other requirements that the bench does not find here, in words; an empty one is none.
         carries: the scenario of the bench's lab, or the load that it makes instead. The machine must have the
             processors for it. If there are several, the largest.
         speed: the share of all processors that this process, and all that it starts, may use until it ends; 1: all.
@@ -64,9 +64,9 @@ def permits(*missing: str) -> bool:
     """Whether this machine lets a lab be made, and has the other requirements of the bench. It prints lacks on stderr.
 
     Parameters:
-        missing: other requirements that the bench does not find here, in words.
+        missing: other requirements that the bench does not find here, in words; an empty one is none.
     """
-    lacking = [*capabilities.missing(), *missing]
+    lacking = [*capabilities.missing(), *filter(None, missing)]
     sys.stderr.writelines(f"{each}\n" for each in lacking)
     return not lacking
 

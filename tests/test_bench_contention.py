@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from bench import place
+from bench import lab_command, place
 from bench.contention import __main__ as command
 from bench.contention import runs
 from bench.contention.draw import (
@@ -24,7 +24,7 @@ from bench.contention.draw import (
 )
 from bench.contention.goals import by_policy, by_verdict, goals, is_cured, left_out, percentile
 from bench.contention.rows import Found, Row, row_of
-from bench.contention.scenario_text import scenario_text
+from bench.scenario_text import scenario_text
 from foliot_lab.report.contended import Contended
 from foliot_lab.report.contention_report import ContentionReport, MoveReport
 from foliot_lab.report.job_report import JobFlowReport, JobReport, JobSecond
@@ -514,7 +514,7 @@ def ran(monkeypatch, tmp_path):
     def run(answers, *options):
         (tmp_path / "answers.json").write_text(json.dumps(answers))
         program = f"ANSWERS = {str(tmp_path / 'answers.json')!r}\n{STAND_IN}"
-        monkeypatch.setattr(runs, "RUN", (sys.executable, "-c", program))
+        monkeypatch.setattr(lab_command, "RUN", (sys.executable, "-c", program))
         file = tmp_path / "contention.json"
         line = ["contention", "--folder", str(tmp_path), "--json", str(file), *options]
         monkeypatch.setattr(sys, "argv", line)

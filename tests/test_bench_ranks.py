@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from bench.contention.scenario_text import scenario_text
 from bench.ranks.account import Import, account, first_difference
 from bench.ranks.draw import CASES, HOSTS, RANKS, SPARES, Lab, Trial, cases, draw
 from bench.ranks.failures import Outcome, done, schedule
 from bench.ranks.failures import Trial as RunTrial
 from bench.ranks.rows import Found, FoundFault, FoundMachine, Losses, Row, by_case, goals, row_of, rows_of
+from bench.scenario_text import scenario_text
 from foliot_lab.report.replacement_report import ReplacementReport
 from foliot_lab.scenario.reading import parse_scenario
 from foliot_lab.workload.train.merged_steps import LINE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.contention.scenario_text import scenario_text
 from bench.record_cost import Row, summed
+from bench.scenario_text import scenario_text
 from bench.stragglers.draw import ALIKE, CASES, HUNG, SLOW, Lab, Trial, draw
 from bench.stragglers.rows import Found, FoundFault, FoundMachine, goals, rows_of
 from foliot_lab.report.job_report import JobReport, JobSecond

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from foliot_lab.workload.train.merged_steps import merge, read_lines
+from bench.ranks import undisturbed
+from foliot_lab.scenario.spec import TrainSpec
 from foliot_lab.workload.train.ranks import missing
-from foliot_lab.workload.workload import JOB
 from lab_report import lab_report
 from patience import patience
-
-if TYPE_CHECKING:
-    import numpy as np
 
 pytestmark = [pytest.mark.e2e, pytest.mark.net, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 SCENARIO = Path(__file__).parents[1] / "docs/examples/replace.toml"
-RANKS, GRADIENT_BYTES = 4, 2_000_000
+RANKS, GRADIENT_MB = 4, 2.0
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +62,9 @@ def test_the_job_goes_on_and_every_outcome_is_right(report):
 def test_its_losses_are_those_of_a_job_that_lost_nothing(report, tmp_path):
     """To the bit, in every step: who takes a rank goes on where it was, with the same data."""
     steps = report["train"]["steps"]
-    whole = undisturbed(tmp_path, steps)
+    whole = undisturbed.losses(
+        tmp_path, ranks=RANKS, gradient_mb=GRADIENT_MB, seed=TrainSpec().seed, steps=steps, niceness=0,
+        within_s=patience(300),
+    )  # fmt: skip
     assert len(whole) == steps
     assert hashlib.sha256(whole.astype("<f8").tobytes()).hexdigest() == report["train"]["loss_sha256"]
-
-
-def undisturbed(folder: Path, steps: int) -> np.ndarray:
-    """The mean losses of the same job where no rank is ever lost: on this machine's loopback addresses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    files = [folder / f"rank{rank}.jsonl" for rank in range(RANKS)]
-    ranks = []
-    for rank, file in enumerate(files):
-        environment = {
-            "RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        }  # fmt: skip
-        arguments = [
-            "--address", f"127.0.1.{1 + rank}", "--record", str(file), "--gradient-bytes", str(GRADIENT_BYTES),
-            "--steps", str(steps),
-        ]  # fmt: skip
-        ranks.append(subprocess.Popen([sys.executable, "-m", JOB, *arguments], env=os.environ | environment))
-    assert [rank.wait(timeout=patience(300)) for rank in ranks] == [0] * RANKS
-    assert all(json.loads(file.read_text().splitlines()[-1])["step"] == steps - 1 for file in files)
-    return merge({file.stem: read_lines(file, 0) for file in files}, RANKS).losses

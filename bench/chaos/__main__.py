@@ -28,7 +28,7 @@ from bench.chaos.rounds import Result, Rounds
 from bench.chaos.routes import KernelChanges
 from bench.chaos.table import rows
 from bench.chaos.vitals import Vitals
-from bench.document import HEAD, Document, joined, keep
+from bench.document import Document, joined_head, keep
 from bench.fresh import FRESH
 from foliot_lab.measure.wire_witness import Witness
 from foliot_lab.scenario.spec import FabricSpec, Scenario, WorkloadSpec
@@ -104,8 +104,7 @@ def main() -> int:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
     if arguments.json:
         # For chunks written before documents had a head, there is nothing to say.
-        head = joined([{key: chunk.get(key) for key in HEAD} for chunk in chunks])
-        keep(arguments.json, head, made, **whole)
+        keep(arguments.json, joined_head(chunks), made, **whole)
     return 0
 
 

@@ -21,24 +21,19 @@ written anew after each. Scenarios, reports and logs stay in the folder. docs/pe
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from bench import place
 from bench.contention import runs
 from bench.contention.draw import CASES, POLICIES, SIZES, case_of, sizes_of
 from bench.contention.goals import by_policy, by_verdict, goals, left_out
 from bench.contention.rows import Row
-from bench.document import HEAD, Document, joined, keep
-from bench.table import cell, show
+from bench.document import Document
+from bench.series import Series, add_options
+from bench.table import cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,38 +51,26 @@ def main() -> int:
     """Parses the command line, runs, prints the rows and what they come to."""
     parser = _parser()
     arguments = parser.parse_args()
+    series = Series(arguments, Row, _sums, _tell)
     if arguments.merge:
-        documents = [json.loads(file.read_text()) for file in arguments.merge]
-        rows = [msgspec.convert(row, Row) for each in documents for row in each["rows"]]
-        _write(rows, arguments, joined([{key: each.get(key) for key in HEAD} for each in documents]))
-        _sum_up(rows)
+        series.merge()
+        _tell_left_out(series.rows)
         return 0
     for case in arguments.only or CASES[:1]:
         if not {*sizes_of(case)} & {*arguments.hosts}:
             parser.error(f"{case} needs {' or '.join(map(str, sizes_of(case)))} hosts")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not place.permits():
         return place.CANNOT
-    return _run(arguments)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    document, rows = Document("contention", arguments), list[Row]()
+    document = Document("contention", arguments)
     print(_line([heading or name for heading, name in zip(_HEADINGS, _COLUMNS, strict=True)]))
-    try:
-        for row in _trials(arguments):
-            rows.append(row)
-            print(_told(row), flush=True)
-            _write(rows, arguments, document.head())
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+    if not series.run(document, _trials(arguments)):
         return 1
-    _sum_up(rows)
-    return place.CANNOT if rows and all(row.left_out == "not carried" for row in rows) else 0
+    _tell_left_out(series.rows)
+    return place.CANNOT if series.rows and all(row.left_out == "not carried" for row in series.rows) else 0
 
 
-def _trials(arguments: argparse.Namespace) -> Iterator[Row]:
-    """All rows; those of a trial under several policies follow each other."""
+def _trials(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """The row of each run; those of a trial under several policies follow each other."""
     deadline_s = time.monotonic() + arguments.within_s
     options = runs.Options(
         folder=arguments.folder, sizes=arguments.hosts, after_s=arguments.after_s, silent=arguments.silent,
@@ -99,23 +82,26 @@ def _trials(arguments: argparse.Namespace) -> Iterator[Row]:
             sys.stderr.write(f"out of time: go on with --first {seed}\n")
             return
         for policy in arguments.policy:
-            yield runs.run(case_of(seed, arguments.only), seed, policy, options)
+            yield [runs.run(case_of(seed, arguments.only), seed, policy, options)]
 
 
-def _sum_up(rows: Sequence[Row]) -> None:
-    for table in (by_verdict(rows), by_policy(rows), goals(rows)):
-        show([msgspec.to_builtins(each) for each in table])
+def _sums(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "by_verdict": by_verdict(rows),
+        "by_policy": by_policy(rows),
+        "goals": goals(rows),
+        "left_out": left_out(rows),
+    }
+
+
+def _tell_left_out(rows: Sequence[Row]) -> None:
     for why, count in left_out(rows).items():
         print(f"{count} rows left out: {why}")
 
 
-def _write(rows: Sequence[Row], arguments: argparse.Namespace, head: dict[str, Any]) -> None:
-    if arguments.json:
-        keep(
-            arguments.json, head, [msgspec.to_builtins(row) for row in rows],
-            goals=msgspec.to_builtins(goals(rows)), by_verdict=msgspec.to_builtins(by_verdict(rows)),
-            by_policy=msgspec.to_builtins(by_policy(rows)), left_out=left_out(rows),
-        )  # fmt: skip
+def _tell(rows: Sequence[Row]) -> None:
+    for row in rows:
+        print(_told(row), flush=True)
 
 
 def _told(row: Row) -> str:
@@ -164,10 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--within-s", type=float, default=math.inf, help="begin no trial later than this (default: no limit)"
     )
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-contention"))
-    place.add_speed(parser)
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
+    add_options(parser)
     return parser
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from bench.contention.draw import CURED_S, LOOKALIKES, NOTHING
+from bench.figures import least, median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -256,11 +256,11 @@ def _of(rows: Sequence[Row]) -> Of:
 def _share(rows: Sequence[Row]) -> Share:
     return Share(
         workload=rows[0].workload, policy=rows[0].policy, n=len(rows),
-        slowest_share=_median(row.slowest_share for row in rows),
-        least_slowest_share=min((row.slowest_share for row in rows if row.slowest_share is not None), default=None),
-        end_share=_median(row.end_share for row in rows), share_of_solo=_median(row.share_of_solo for row in rows),
-        step_ms=_median(row.step_ms for row in rows), step_over_alone=_median(row.step_over_alone for row in rows),
-        moves=_median(float(row.moves) for row in rows),
+        slowest_share=median(row.slowest_share for row in rows),
+        least_slowest_share=least(row.slowest_share for row in rows),
+        end_share=median(row.end_share for row in rows), share_of_solo=median(row.share_of_solo for row in rows),
+        step_ms=median(row.step_ms for row in rows), step_over_alone=median(row.step_over_alone for row in rows),
+        moves=median(float(row.moves) for row in rows),
     )  # fmt: skip
 
 
@@ -276,12 +276,7 @@ def _share_of(rows: Sequence[Row], is_so: Callable[[Row], bool]) -> float | None
 
 
 def _ratio(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
-    return _median(one / other for one, other in pairs if one is not None and other)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known), 3) if known else None
+    return median(one / other for one, other in pairs if one is not None and other)
 
 
 def _endless(value: float | None) -> float:

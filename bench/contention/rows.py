@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from bench.contention.draw import CONTENTION, NOTHING, OF_HOSTS, Policy
+from bench.figures import least
 from foliot_lab.report.contended import Contended  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report.contention_report import ContentionReport, MoveReport  # noqa: TC001 - likewise
 from foliot_lab.report.job_report import JobReport  # noqa: TC001 - likewise
@@ -163,8 +164,8 @@ def row_of(trial: Trial, policy: Policy, found: Found, tries: int = 1) -> Row:
     return Row(
         **_head(trial, policy, tries), verdict=seen.first.verdict if seen.first else NOTHING,
         named_link_right=seen.named_link_right(), right=seen.is_right(), detected_s=_rounded(seen.detected_s()),
-        cure_s=_rounded(cure_s), share_of_solo=_least(job.share for job in found.jobs),
-        slowest_share=_least(job.slowest_share for job in found.jobs), end_share=_end_share(found.jobs),
+        cure_s=_rounded(cure_s), share_of_solo=least(job.share for job in found.jobs),
+        slowest_share=least(job.slowest_share for job in found.jobs), end_share=_end_share(found.jobs),
         priority_share=_end_share([job for job in found.jobs if job.name == trial.priority]),
         step_ms=_mean(job.step_ms for job in found.jobs), step_over_alone=_mean(map(_over_alone, found.jobs)),
         moves=seen.moves(), reverted=sum(not move.kept for move in found.moves),
@@ -288,7 +289,7 @@ def _changes(moves: Iterable[MoveReport]) -> int:
 def _end_share(jobs: Sequence[JobReport]) -> float | None:
     shares = ([second.slowest_share for second in job.seconds[-_LAST_S:]] for job in jobs)
     known = ([share for share in some if share is not None] for some in shares)
-    return _least(statistics.median(some) for some in known if some)
+    return least(statistics.median(some) for some in known if some)
 
 
 def _over_alone(job: JobReport) -> float | None:
@@ -298,10 +299,6 @@ def _over_alone(job: JobReport) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return _rounded(statistics.fmean(known)) if known else None
-
-
-def _least(values: Iterable[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bench import lab_command
 from bench.contention.draw import draw, under
 from bench.contention.rows import Found, row_of, row_without_report
-from bench.contention.scenario_text import scenario_text
-from bench.lab_command import LAB, finished
 from foliot_lab.command import EX_IMPOSSIBLE, EX_USAGE
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from bench.contention.draw import Improve, Policy, Trial
     from bench.contention.rows import LeftOut, Row
 
-RUN = (*LAB, "run")
-"""The lab's own command."""
 _UNPLACED = "The fabric's hash leads no two flows"
 """What the lab says if no entropies lead the flows over one link; see `PlacementError` of its placement."""
 _FABRICS = 20
@@ -57,17 +54,12 @@ def run(case: str, seed: int, policy: Policy, options: Options) -> Row:
 
 def _once(trial: Trial, policy: Policy, options: Options, tries: int) -> Row:
     """The row of one run."""
-    scenario, report, log = (
-        options.folder / f"{trial.case}-{trial.seed}-{policy}.{ending}" for ending in ("toml", "json", "log")
-    )
-    report.unlink(missing_ok=True)
-    scenario.write_text(scenario_text(trial.scenario))
-    lab = ("--folder", options.folder / "lab", "--port", 0, "--speed", options.speed)
-    status = finished((*RUN, scenario, "--report", report, *lab), log)
-    if report.exists():
-        return row_of(trial, policy, msgspec.json.decode(report.read_bytes(), type=Found), tries)
-    said = log.read_text()
-    why: LeftOut = "not carried" if status == EX_IMPOSSIBLE else "no report"
-    if status == EX_USAGE and _UNPLACED in said:
+    files = options.folder / f"{trial.case}-{trial.seed}-{policy}"
+    ended = lab_command.run(trial.scenario, files, options.folder / "lab", "--speed", options.speed)
+    if ended.report is not None:
+        return row_of(trial, policy, msgspec.json.decode(ended.report, type=Found), tries)
+    said = ended.log.read_text()
+    why: LeftOut = "not carried" if ended.status == EX_IMPOSSIBLE else "no report"
+    if ended.status == EX_USAGE and _UNPLACED in said:
         why = "unplaced"
     return row_without_report(trial, policy, why, said, tries)

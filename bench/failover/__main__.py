@@ -198,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Parses the command line, runs, prints a table."""
     arguments = _parser().parse_args()
-    if not place.enter(*filter(None, [missing_torch()]), carries=_scenario(arguments)):
+    if not place.enter(missing_torch(), carries=_scenario(arguments)):
         return place.CANNOT
     programs = {"bfdd": frr.version(arguments.peers)}
     document = Document("failover", arguments, programs, services=_services(arguments))

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bench import place
-from bench.document import HEAD, Document, joined, keep
+from bench.document import Document, joined_head, keep
 from bench.quiet import cores, disturbances, lab
 from bench.quiet.rows import Row, SilenceRow, silences, summary
 from bench.table import show
@@ -79,8 +79,8 @@ def main() -> int:
         return 0
     if arguments.merge:
         documents = [json.loads(file.read_text()) for file in arguments.merge]
-        head = joined([{key: each.get(key) for key in HEAD} for each in documents])
-        _finish(_merged(documents), arguments, head, [part for each in documents for part in each["parts"]])
+        parts = [part for each in documents for part in each["parts"]]
+        _finish(_merged(documents), arguments, joined_head(documents), parts)
         return 0
     # The lab first, so that its refusal comes before the wait for the cores.
     carries = None if arguments.anyway else lab.scenario(arguments.hosts)

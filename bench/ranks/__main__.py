@@ -17,33 +17,29 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 import numpy as np
 
-from bench import place
-from bench.contention.scenario_text import scenario_text
-from bench.document import HEAD, Document, joined, keep
-from bench.lab_command import LAB, finished
+from bench import lab_command, place
+from bench.document import Document
 from bench.ranks import undisturbed
 from bench.ranks.account import first_difference
 from bench.ranks.draw import CASES, GRADIENT_MB, RANKS, draw
 from bench.ranks.failures import Outcome, Tool, Trial
 from bench.ranks.rows import Found, Losses, Row, by_case, goals, row_of, rows_of
-from bench.table import show
+from bench.series import Series, add_options
 from foliot_lab.measure.clock_truth import LabTime
 from foliot_lab.measure.machine import package
 from foliot_lab.workload.train.merged_steps import merge, read_lines
 from foliot_lab.workload.train.ranks import missing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -64,19 +60,28 @@ class Undisturbed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bench:
-    """The runs, one after the other, and what they came to."""
+    """The runs, one after the other."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.rows: list[Row] = []
         self._arguments = arguments
         self._folder: Path = arguments.folder
         self._folder.mkdir(parents=True, exist_ok=True)
         self._until_s: float = time.monotonic() + arguments.within_s
-        self._document = Document("ranks", arguments, {"torchft": package("torchft")})
         self._whole = self._kept()
 
-    def failures(self, rep: int, tool: Tool) -> None:
-        """Runs the job with many failures under a tool, or with none."""
+    def runs(self) -> Iterator[list[Row]]:
+        """The rows of all runs that may begin in time."""
+        arguments, tools = self._arguments, _installed(self._arguments.tools)
+        for rep in range(arguments.first, arguments.first + arguments.reps):
+            for tool in tools:
+                if self._left_s() > 0:
+                    yield self._failures(rep, tool)
+        for seed in range(arguments.first, arguments.first + arguments.labs):
+            if self._left_s() > 0:
+                yield self._single(seed)
+
+    def _failures(self, rep: int, tool: Tool) -> list[Row]:
+        """Runs the job with many failures under a tool, or with none; no row: nothing came of it."""
         arguments = self._arguments
         trial = Trial(
             tool=tool, rep=rep, job_seed=arguments.job_seed, steps=arguments.steps,
@@ -88,49 +93,35 @@ class Bench:
         asked.write_bytes(msgspec.json.encode(trial))
         folder = self._folder / f"{tool}-{rep}"
         command = (sys.executable, "-u", "-m", "bench.ranks.failures", asked, told, "--folder", folder)
-        status = finished(command, log)
+        status = lab_command.finished(command, log)
         if not told.exists():
             print(f"{tool} {rep}: nothing came of it, status {status}; see {log}", flush=True)
-            return
+            return []
         outcome = msgspec.json.decode(told.read_bytes(), type=Outcome)
         losses = np.array(json.loads(told.with_suffix(".losses").read_text()))
         if tool == "none" and outcome.account is not None:
             self._keep(Undisturbed(step_s=outcome.account.step_s, losses=losses.tolist()))
-        self._add([row_of(outcome, self._held(losses))])
+        return [row_of(outcome, self._held(losses))]
 
-    def single(self, seed: int) -> None:
-        """Runs a lab with several single faults."""
+    def _single(self, seed: int) -> list[Row]:
+        """Runs a lab with several single faults; no row: there was no report."""
         lab = draw(seed, self._arguments.only, self._arguments.faults, self._arguments.job_seed, self._arguments.rest_s)
-        scenario, report, log = (self._folder / f"{seed}.{ending}" for ending in ("toml", "json", "log"))
-        report.unlink(missing_ok=True)
-        scenario.write_text(scenario_text(lab.scenario))
         folder = self._folder / f"lab-{seed}"
         base_ns = LabTime.starting_now().base_ns
-        options = ["--folder", folder, "--port", 0, "--speed", self._arguments.speed]
-        options += ["--force"] if self._arguments.anyway else []
-        status = finished((*LAB, "run", scenario, "--report", report, *options), log)
-        if not report.exists():
-            print(f"lab {seed}: no report, status {status}; see {log}", flush=True)
-            return
-        found = msgspec.json.decode(report.read_bytes(), type=Found)
+        options = ["--speed", self._arguments.speed, *(["--force"] if self._arguments.anyway else [])]
+        ended = lab_command.run(lab.scenario, self._folder / str(seed), folder, *options)
+        if ended.report is None:
+            print(f"lab {seed}: no report, status {ended.status}; see {ended.log}", flush=True)
+            return []
+        found = msgspec.json.decode(ended.report, type=Found)
         records = (folder / lab.scenario.jobs[0].name).glob("*.jsonl")
         whole = merge({file.stem: read_lines(file, base_ns) for file in records}, RANKS)
         at_ns = [fault.injected_ns for fault in found.faults]
         steps_at = [int((whole.began_ns < each).sum()) for each in at_ns] + [len(whole.losses)]
-        self._add(rows_of(lab, seed, found, steps_at, self._held(whole.losses)))
-
-    def has_time(self) -> bool:
-        """Whether another run may begin."""
-        return self._left_s() > 0
+        return rows_of(lab, seed, found, steps_at, self._held(whole.losses))
 
     def _left_s(self) -> float:
         return self._until_s - time.monotonic()
-
-    def _add(self, rows: Sequence[Row]) -> None:
-        self.rows += rows
-        show([msgspec.to_builtins(row) for row in rows])
-        sys.stdout.flush()
-        write(self.rows, self._arguments, self._document.head())
 
     def _kept(self) -> Undisturbed:
         """The run that lost no rank, of now or of before."""
@@ -165,50 +156,27 @@ class Bench:
 def main() -> int:
     """Parses the command line, runs, prints the rows and what they come to."""
     arguments = _parser().parse_args()
+    series = Series(arguments, Row, _sums)
     if arguments.merge:
-        documents = [json.loads(file.read_text()) for file in arguments.merge]
-        rows = [msgspec.convert(row, Row) for each in documents for row in each["rows"]]
-        write(rows, arguments, joined([{key: each.get(key) for key in HEAD} for each in documents]))
-        _sum_up(rows)
+        series.merge()
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if not place.permits(*filter(None, [missing()])):
+    if not place.permits(missing()):
         return place.CANNOT
-    bench = Bench(arguments)
-    try:
-        _run(bench, arguments)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+    if not series.run(Document("ranks", arguments, {"torchft": package("torchft")}), Bench(arguments).runs()):
         return 1
-    _sum_up(bench.rows)
-    return 0 if bench.rows else place.CANNOT
+    return 0 if series.rows else place.CANNOT
 
 
-def _run(bench: Bench, arguments: argparse.Namespace) -> None:
-    tools = [tool for tool in arguments.tools if tool != "torchft" or importlib.util.find_spec("torchft") is not None]
-    if len(tools) < len(arguments.tools):
-        sys.stderr.write("torchft is not installed, and left out: pip install torchft==0.2.0\n")
-    for rep in range(arguments.first, arguments.first + arguments.reps):
-        for tool in tools:
-            if bench.has_time():
-                bench.failures(rep, tool)
-    for seed in range(arguments.first, arguments.first + arguments.labs):
-        if bench.has_time():
-            bench.single(seed)
+def _installed(tools: Sequence[Tool]) -> list[Tool]:
+    """The tools that are there; it says which is not."""
+    if "torchft" not in tools or importlib.util.find_spec("torchft") is not None:
+        return list(tools)
+    sys.stderr.write("torchft is not installed, and left out: pip install torchft==0.2.0\n")
+    return [tool for tool in tools if tool != "torchft"]
 
 
-def _sum_up(rows: Sequence[Row]) -> None:
-    for table in (by_case(rows), goals(rows, _LINK_MBPS)):
-        show([msgspec.to_builtins(each) for each in table])
-
-
-def write(rows: Sequence[Row], arguments: argparse.Namespace, head: dict[str, object]) -> None:
-    """Writes the document of these rows, if there is a file for it."""
-    if arguments.json:
-        keep(
-            arguments.json, head, [msgspec.to_builtins(row) for row in rows],
-            goals=msgspec.to_builtins(goals(rows, _LINK_MBPS)), by_case=msgspec.to_builtins(by_case(rows)),
-        )  # fmt: skip
+def _sums(rows: Sequence[Row]) -> dict[str, Any]:
+    return {"by_case": by_case(rows), "goals": goals(rows, _LINK_MBPS)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -231,15 +199,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="seed of the first lab, and of failures")
     parser.add_argument("--job-seed", type=int, default=7, help="seed of the job's weights and data")
     parser.add_argument("--within-s", type=float, default=1e6, help="begin no run after so long")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-ranks"))
     parser.add_argument("--anyway", action="store_true", help="even if the machine has no processors left for it")
     parser.add_argument(
         "--longer", action=argparse.BooleanOptionalAction, default=True,
         help="do more steps without a lost rank where losses are to be held against more than there are",
     )  # fmt: skip
-    place.add_speed(parser)
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--merge", type=Path, nargs="+", help="run nothing: put these files together")
+    add_options(parser)
     return parser
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from bench import place
 from bench.ranks.account import Account, Import, account
+from bench.ranks.draw import GRADIENT_MB, RANKS, SPARES
 from foliot_lab.measure.machine import CpuTimes
 from foliot_lab.scenario.spec import ClockSpec, FabricSpec, Scenario, TrainSpec, WorkloadSpec
 from foliot_lab.services.lab import Lab
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from foliot_lab.workload.train.places import Place
 
 Tool = Literal["none", "foliot", "torchrun", "torchft"]
-RANKS, SPARES, BATCH = 4, 2, 8
-GRADIENT_MB = 2.0
+BATCH = 8
 _POLL_S = 0.2
 _BACK_S = 1.0
 """So long after its end, whoever starts the job's processes starts one again. torchrun does so itself."""

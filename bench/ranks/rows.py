@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bench.figures import median, most
+from bench.goal import Goal
 from bench.ranks.draw import CASES, JOB
 from foliot_lab.report.job_report import JobReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report.replacement_report import ReplacementReport  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from bench.ranks.draw import Lab, Trial
     from bench.ranks.failures import Outcome
@@ -194,15 +196,6 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
     copy_mbps_p50: float | None
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """One goal, and what it was."""
-
-    goal: str
-    n: int
-    was: str
-    met: bool
-
-
 def by_case(rows: Sequence[Row]) -> list[Sum]:
     """A line for each kind of single faults that there is."""
     return [
@@ -210,9 +203,9 @@ def by_case(rows: Sequence[Row]) -> list[Sum]:
             fault=case, n=len(own), went_on=sum(row.went_on for row in own),
             loss_equal=sum(row.loss_equal is True for row in own),
             loss_unknown=sum(row.loss_equal is None for row in own), lost_steps=sum(row.lost_steps or 0 for row in own),
-            stall_p50_s=_median(row.stall_s for row in own), stall_max_s=_most(row.stall_s for row in own),
-            command_p50_s=_median(row.command_s for row in own), command_max_s=_most(row.command_s for row in own),
-            copy_p50_s=_median(row.copy_s for row in own), copy_mbps_p50=_median(row.copy_mbps for row in own),
+            stall_p50_s=median(row.stall_s for row in own), stall_max_s=most(row.stall_s for row in own),
+            command_p50_s=median(row.command_s for row in own), command_max_s=most(row.command_s for row in own),
+            copy_p50_s=median(row.copy_s for row in own), copy_mbps_p50=median(row.copy_mbps for row in own),
         )
         for case in CASES
         if (own := [row for row in rows if row.fault == case])
@@ -233,7 +226,7 @@ def goals(rows: Sequence[Row], link_mbps: float) -> list[Goal]:
     ]
     if pairs:
         share = statistics.median(pairs)
-        made.append(_goal("many failures: at most half of torchrun's time", len(pairs), f"{share:.2f}", share <= 0.5))
+        made.append(Goal("many failures: at most half of torchrun's time", len(pairs), f"{share:.2f}", share <= 0.5))
     return made
 
 
@@ -243,43 +236,30 @@ def _single(rows: Sequence[Row], link_mbps: float) -> list[Goal]:
     equal = sum(row.loss_equal is True for row in judged)
     lost = sum(row.lost_steps or 0 for row in went_on)
     made = [
-        _goal("the rank goes to a spare", len(rows), str(len(went_on)), len(went_on) == len(rows)),
-        _goal("losses equal to the bit", len(judged), str(equal), bool(judged) and equal == len(judged)),
-        _goal("no step is lost", len(went_on), f"{lost} lost", not lost),
+        Goal("the rank goes to a spare", len(rows), str(len(went_on)), len(went_on) == len(rows)),
+        Goal("losses equal to the bit", len(judged), str(equal), bool(judged) and equal == len(judged)),
+        Goal("no step is lost", len(went_on), f"{lost} lost", not lost),
     ]
     unplanned = [row for row in rows if not (row.planned if row.planned is not None else row.fault == "drain")]
     planned = [row for row in rows if row not in unplanned]
     if unplanned:
         stalls = [_endless(row) for row in unplanned]
         made += [
-            _goal("unplanned: stall at most 5 s in the median", len(stalls), f"{statistics.median(stalls):.2f} s", statistics.median(stalls) <= 5.0),
-            _goal("unplanned: stall at most 8 s", len(stalls), f"{max(stalls):.2f} s", max(stalls) <= 8.0),
+            Goal("unplanned: stall at most 5 s in the median", len(stalls), f"{statistics.median(stalls):.2f} s", statistics.median(stalls) <= 5.0),
+            Goal("unplanned: stall at most 8 s", len(stalls), f"{max(stalls):.2f} s", max(stalls) <= 8.0),
         ]  # fmt: skip
     if planned:
         stalls = [_endless(row) for row in planned]
         rates = [row.copy_mbps for row in planned if row.copy_mbps is not None]
-        made.append(_goal("planned: stall at most 1 s in the median", len(stalls), f"{statistics.median(stalls):.2f} s", statistics.median(stalls) <= 1.0))  # fmt: skip
+        made.append(Goal("planned: stall at most 1 s in the median", len(stalls), f"{statistics.median(stalls):.2f} s", statistics.median(stalls) <= 1.0))  # fmt: skip
         if rates:
             rate = statistics.median(rates)
-            made.append(_goal("planned: state at line rate", len(rates), f"{rate:.0f} Mb/s of {link_mbps:g}", rate >= _STEADY_SHARE * link_mbps))  # fmt: skip
+            made.append(Goal("planned: state at line rate", len(rates), f"{rate:.0f} Mb/s of {link_mbps:g}", rate >= _STEADY_SHARE * link_mbps))  # fmt: skip
     xids = [row.command_s for row in rows if row.fault == "xid" and row.command_s is not None]
     if xids:
-        made.append(_goal("xid: command within 1 s", len(xids), f"{max(xids):.2f} s", max(xids) <= 1.0))
+        made.append(Goal("xid: command within 1 s", len(xids), f"{max(xids):.2f} s", max(xids) <= 1.0))
     return made
 
 
 def _endless(row: Row) -> float:
     return float("inf") if row.stall_s is None else row.stall_s
-
-
-def _goal(goal: str, n: int, was: str, met: bool) -> Goal:
-    return Goal(goal=goal, n=n, was=was, met=met)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known), 3) if known else None
-
-
-def _most(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)

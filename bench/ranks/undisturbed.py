@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NICENESS = 19
+"""By default it takes the processors that nothing else wants."""
 
 
-def losses(folder: Path, *, ranks: int, gradient_mb: float, seed: int, steps: int) -> NDArray[np.float64]:
-    """The mean loss over the ranks of each step. It takes the processors that nothing else wants.
+def losses(
+    folder: Path, *, ranks: int, gradient_mb: float, seed: int, steps: int, niceness: int = _NICENESS,
+    within_s: float | None = None,
+) -> NDArray[np.float64]:  # fmt: skip
+    """The mean loss over the ranks of each step.
 
     Raises:
         RuntimeError: a rank did not do all its steps; the reason is in its log.
+        subprocess.TimeoutExpired: it takes longer than is permitted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
@@ -44,15 +49,16 @@ def losses(folder: Path, *, ranks: int, gradient_mb: float, seed: int, steps: in
         with file.with_suffix(".log").open("wb") as said:
             processes.append(
                 subprocess.Popen(
-                    ["nice", "-n", str(_NICENESS), sys.executable, "-m", JOB, *words], env=os.environ | environment,
+                    ["nice", "-n", str(niceness), sys.executable, "-m", JOB, *words], env=os.environ | environment,
                     stdout=said, stderr=subprocess.STDOUT,
                 )
             )  # fmt: skip
     try:
-        ends = [process.wait() for process in processes]
+        ends = [process.wait(within_s) for process in processes]
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     if any(ends):
         raise RuntimeError(f"a rank did not do its steps; see {folder}")
     return merge({file.stem: read_lines(file, 0) for file in files}, ranks).losses

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from bench.figures import median, most
+from bench.goal import Goal
 from bench.stragglers.draw import ALIKE, HUNG, JOB, SLOW, Case
 from foliot_lab.report.job_report import JobReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report.rank_report import HangReport, StragglerReport  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from bench.stragglers.draw import Lab, Trial
 
@@ -121,23 +123,14 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
     slowdown_p50: float | None
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """One goal, and what it was."""
-
-    goal: str
-    n: int
-    was: str
-    met: bool
-
-
 def by_case(rows: Sequence[Row]) -> list[Sum]:
     """A line for each case that there is."""
     return [
         Sum(
             cause=case, n=len(own), named=sum(row.named_right for row in own if row.detected_s is not None),
-            cause_right=sum(row.cause_right for row in own), detected_p50_s=_median(row.detected_s for row in own),
-            detected_max_s=max((row.detected_s for row in own if row.detected_s is not None), default=None),
-            false_alarms=sum(row.false_alarms for row in own), slowdown_p50=_median(row.slowdown for row in own),
+            cause_right=sum(row.cause_right for row in own), detected_p50_s=median(row.detected_s for row in own),
+            detected_max_s=most(row.detected_s for row in own),
+            false_alarms=sum(row.false_alarms for row in own), slowdown_p50=median(row.slowdown for row in own),
         )
         for case in (*SLOW, *ALIKE, *HUNG)
         if (own := [row for row in rows if row.cause == case])
@@ -155,31 +148,22 @@ def goals(rows: Sequence[Row]) -> list[Goal]:
         times = [row.detected_s for row in found if row.detected_s is not None]
         precision = len(found) / (len(found) + alarms) if found or alarms else 1.0
         made += [
-            _goal("slow ranks found: median at most 3.6 s", len(found), f"{statistics.median(times):.2f} s" if times else "none", bool(times) and statistics.median(times) <= 3.6),
-            _goal("slow ranks found: at most 8 s", len(found), f"{max(times):.2f} s" if times else "none", bool(times) and max(times) <= 8.0),
-            _goal("recall at least .95", len(slow), f"{len(found) / len(slow):.3f}", len(found) / len(slow) >= 0.95),
-            _goal("precision at least .97", len(found) + alarms, f"{precision:.3f}", precision >= 0.97),
-            _goal("cause right in .9", len(found), f"{sum(row.cause_right for row in found) / max(len(found), 1):.3f}", sum(row.cause_right for row in found) >= 0.9 * len(found)),
+            Goal("slow ranks found: median at most 3.6 s", len(found), f"{statistics.median(times):.2f} s" if times else "none", bool(times) and statistics.median(times) <= 3.6),
+            Goal("slow ranks found: at most 8 s", len(found), f"{max(times):.2f} s" if times else "none", bool(times) and max(times) <= 8.0),
+            Goal("recall at least .95", len(slow), f"{len(found) / len(slow):.3f}", len(found) / len(slow) >= 0.95),
+            Goal("precision at least .97", len(found) + alarms, f"{precision:.3f}", precision >= 0.97),
+            Goal("cause right in .9", len(found), f"{sum(row.cause_right for row in found) / max(len(found), 1):.3f}", sum(row.cause_right for row in found) >= 0.9 * len(found)),
         ]  # fmt: skip
     alike = [row for row in rows if row.cause in ALIKE]
     if alike:
         spoilt = sum(row.false_alarms > 0 for row in alike)
-        made.append(_goal("nobody named where no rank is slow", len(alike), str(len(alike) - spoilt), not spoilt))
+        made.append(Goal("nobody named where no rank is slow", len(alike), str(len(alike) - spoilt), not spoilt))
     if hung:
         named = [row for row in hung if row.detected_s is not None]
         late = [row for row in named if (row.steps_waited or 0.0) > 3.0]
         made += [
-            _goal("hung ranks named", len(hung), str(len(named)), len(named) == len(hung)),
-            _goal("within 5 s after three median steps", len(named), str(len(named) - len(late)), not late),
-            _goal("nobody else named", len(hung), str(sum(row.false_alarms for row in hung)), not any(row.false_alarms for row in hung)),
+            Goal("hung ranks named", len(hung), str(len(named)), len(named) == len(hung)),
+            Goal("within 5 s after three median steps", len(named), str(len(named) - len(late)), not late),
+            Goal("nobody else named", len(hung), str(sum(row.false_alarms for row in hung)), not any(row.false_alarms for row in hung)),
         ]  # fmt: skip
     return made
-
-
-def _goal(goal: str, n: int, was: str, met: bool) -> Goal:
-    return Goal(goal=goal, n=n, was=was, met=met)
-
-
-def _median(values: Iterable[Any]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known), 3) if known else None

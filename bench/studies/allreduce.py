@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=16_384_000, help="bytes (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "foliot-bench-allreduce"))
     arguments = parser.parse_args()
-    if not place.enter(*filter(None, [missing()]), carries=_scenario(arguments)):
+    if not place.enter(missing(), carries=_scenario(arguments)):
         return place.CANNOT
     document = Document("allreduce", arguments)
     rows, machine = asyncio.run(measure(arguments))

@@ -6,11 +6,11 @@ import argparse
 import datetime as dt
 import json
 import math
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from foliot.cli import settings_options
 from foliot.cli.colours import GREEN, RED, YELLOW, paint, wanted
 from foliot.clock.page import ClockUnknown
 from foliot.clock.reader import Reader
@@ -61,15 +61,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--within", type=_positive, metavar="NS", help="the statistical bound may be no wider")
     parser.add_argument("--page", default="", metavar="FILE", help="the page (default: [clock] page of the settings)")
-    parser.add_argument(
-        "--config", default=os.environ.get("FOLIOT_CONFIG", ""), help="settings file (default: $FOLIOT_CONFIG)"
-    )
+    settings_options.add_config(parser)
     parser.set_defaults(func=_clock)
 
 
 def _clock(arguments: argparse.Namespace) -> int:
-    if arguments.config:
-        os.environ["FOLIOT_CONFIG"] = arguments.config
+    settings_options.take_config(arguments)
     reader = Reader(arguments.page)
     try:
         if arguments.wait is not None:

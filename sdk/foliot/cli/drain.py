@@ -17,13 +17,16 @@ from nats.js.errors import NotFoundError
 
 from foliot.bus.one_shot import OneShot
 from foliot.bus.retry import BUS_ERRORS, in_words
-from foliot.settings import BusSettings, SettingsError, load
+from foliot.cli import settings_options
+from foliot.settings import SettingsError
 from foliot_schemas import Drain, WireError, decode, encode
 from foliot_schemas.subjects import DRAINS, INVENTORY
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+
+    from foliot.settings import BusSettings
 
 
 class DrainError(Exception):
@@ -45,27 +48,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for those who see it")
     parser.add_argument("--undo", action="store_true", help="the node may be used again")
     parser.add_argument("--json", action="store_true", help="one JSON object per node")
-    parser.add_argument(
-        "--credentials", metavar="FILE", help="credentials of a scheduler (default: [bus] credentials of the settings)"
-    )
-    parser.add_argument("--ca", metavar="FILE", help="certificate that vouches for the server's (default: [bus] ca)")
-    parser.add_argument("--bus", metavar="URL", help="address of NATS (default: [bus] url of the settings)")
-    parser.add_argument(
-        "--config", default=os.environ.get("FOLIOT_CONFIG", ""), help="settings file (default: $FOLIOT_CONFIG)"
-    )
+    settings_options.add_bus(parser, role="scheduler")
     parser.set_defaults(func=_drain)
 
 
 def _drain(arguments: argparse.Namespace) -> int:
-    if arguments.config:
-        os.environ["FOLIOT_CONFIG"] = arguments.config
     if not arguments.node and (arguments.undo or arguments.reason):
         _say("name the node")
         return 2
     try:
-        settings = load(BusSettings, "bus")
-        said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
-        settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
+        settings = settings_options.bus_settings(arguments)
         if not arguments.node:
             _list(asyncio.run(present(settings)), as_json=arguments.json)
             return 0

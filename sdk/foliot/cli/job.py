@@ -16,13 +16,15 @@ from nats.js.errors import NotFoundError
 
 from foliot.bus.one_shot import OneShot
 from foliot.bus.retry import BUS_ERRORS, in_words
-from foliot.settings import BusSettings, SettingsError, load
+from foliot.cli import settings_options
+from foliot.settings import SettingsError
 from foliot_schemas import Job, WireError, decode, encode
 from foliot_schemas.subjects import INVENTORY, JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from foliot.settings import BusSettings
     from foliot_schemas import Node
 
 _RENEWED_EACH_S = JOBS.keep_s / 4
@@ -75,28 +77,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--priority", type=int, default=0, metavar="N", help="the higher, the more it matters (default: 0)"
     )
     parser.add_argument("--for", dest="for_s", type=_seconds, metavar="AGE", help="for so long: 90s, 10m, 2h, 1d")
-    parser.add_argument(
-        "--credentials", metavar="FILE", help="credentials of a scheduler (default: [bus] credentials of the settings)"
-    )
-    parser.add_argument("--ca", metavar="FILE", help="certificate that vouches for the server's (default: [bus] ca)")
-    parser.add_argument("--bus", metavar="URL", help="address of NATS (default: [bus] url of the settings)")
-    parser.add_argument(
-        "--config", default=os.environ.get("FOLIOT_CONFIG", ""), help="settings file (default: $FOLIOT_CONFIG)"
-    )
+    settings_options.add_bus(parser, role="scheduler")
     parser.set_defaults(func=_job)
 
 
 def _job(arguments: argparse.Namespace) -> int:
-    if arguments.config:
-        os.environ["FOLIOT_CONFIG"] = arguments.config
     if bool(arguments.command) == (arguments.for_s is not None):
         _say("give either --for AGE or -- COMMAND")
         return 2
     wish = Wish(arguments.name, arguments.nodes, arguments.rails, arguments.addresses, arguments.priority)
     try:
-        settings = load(BusSettings, "bus")
-        said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
-        settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
+        settings = settings_options.bus_settings(arguments)
         registration = Registration(settings, wish)
         if arguments.command:
             return asyncio.run(_beside(registration, arguments.command, arguments.name))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse  # noqa: TC003 - argparse's private type is part of the signature
 import asyncio
-import os
 import signal
 import sys
 import tomllib
 from pathlib import Path
 
+from foliot.cli import settings_options
 from foliot.runtime.service import set_up_logs
 from foliot.runtime.supervisor import LAST, ProcessSpec, Supervisor, nats_server, service
 
@@ -20,9 +20,7 @@ ON_A_NODE = ("agent", "probe")
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand."""
     parser = subparsers.add_parser("up", help="run NATS and the services on this machine")
-    parser.add_argument(
-        "--config", default=os.environ.get("FOLIOT_CONFIG", ""), help="settings file (default: $FOLIOT_CONFIG)"
-    )
+    settings_options.add_config(parser)
     parser.add_argument(
         "--store", default="run/nats", help="directory of the embedded NATS server (default: %(default)s)"
     )
@@ -34,8 +32,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _up(arguments: argparse.Namespace) -> int:
     set_up_logs()
-    if arguments.config:
-        os.environ["FOLIOT_CONFIG"] = arguments.config
+    settings_options.take_config(arguments)
     asyncio.run(_run(_specs(arguments)))
     return 0
 

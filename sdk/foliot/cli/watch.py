@@ -13,19 +13,19 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from foliot.bus.observer import NoBusError, Observer
+from foliot.cli import settings_options
 from foliot.cli.colours import wanted
 from foliot.cli.message_lines import in_json, in_text
 from foliot.cli.subject_patterns import PatternError, Target, target
 from foliot.runtime.extensions import extend
-from foliot.settings import BusSettings, SettingsError, load
+from foliot.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
 
     from foliot.bus.observer import Heard
+    from foliot.settings import BusSettings
 
 _USUAL = ("event", "command", "outcome")
 _WITHIN_S = 5.0
@@ -59,28 +59,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="end after what was kept: do not wait for more, nor for a bus that is away",
     )
-    parser.add_argument(
-        "--credentials", metavar="FILE", help="credentials of a reader (default: [bus] credentials of the settings)"
-    )
-    parser.add_argument("--ca", metavar="FILE", help="certificate that vouches for the server's (default: [bus] ca)")
-    parser.add_argument("--bus", metavar="URL", help="address of NATS (default: [bus] url of the settings)")
-    parser.add_argument(
-        "--config", default=os.environ.get("FOLIOT_CONFIG", ""), help="settings file (default: $FOLIOT_CONFIG)"
-    )
+    settings_options.add_bus(parser, role="reader")
     parser.set_defaults(func=_watch)
 
 
 def _watch(arguments: argparse.Namespace) -> int:
     # asyncio warns whenever a TLS connection of nats-py's ends; nothing is wrong then.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    if arguments.config:
-        os.environ["FOLIOT_CONFIG"] = arguments.config
     try:
         targets = tuple(dict.fromkeys(target(pattern) for pattern in arguments.pattern))
+        settings = settings_options.bus_settings(arguments)
         extend("cli")
-        settings = load(BusSettings, "bus")
-        said = {"url": arguments.bus, "credentials": arguments.credentials, "ca": arguments.ca}
-        settings = msgspec.structs.replace(settings, **{key: value for key, value in said.items() if value})
         asyncio.run(_until_nobody_reads(_print(arguments, settings, targets)))
     except (PatternError, SettingsError, NoBusError) as error:
         _say(str(error))

@@ -42,8 +42,8 @@ def abort() -> None:
 class FormerGroups:
     """The process groups that were left last.
 
-    Gloo's threads may need Python's lock to end their last work. Who lets go of a group waits for them, and has that
-    lock. So the last groups are kept for a while.
+    Gloo's threads may need Python's lock to end their last work. Who lets go of a group, as DDP's reducer does, waits
+    for them, and has that lock. So the last groups are kept for a while.
     """
 
     def __init__(self) -> None:

@@ -85,15 +85,11 @@ class Training:
         self._arguments = arguments
         self._record = record
         self._lever = Lever(_own(arguments.lever))
-        self._process_group: Any = None
         tell_start(_own(arguments.record))
         self._tells_loss = arguments.replaceable or arguments.checkpoints is not None
 
     def train(self, group: Group) -> None:
         """Trains in a group until all steps are done, or until the process is ended."""
-        # DDP's reducer is freed with the interpreter's lock held. If it has the last reference to the group, it waits for
-        # Gloo's threads, which may wait for that lock. A reference of Python's is given back without the lock.
-        self._process_group = dist.group.WORLD
         # A bucket is full with one table: operations of one size, dealt to the devices in turn.
         bucket_mb = self.model.table_bytes / (1 << 20)
         model = DistributedDataParallel(self.model, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)

@@ -9,13 +9,13 @@ from foliot_remediator.core.remedies.replacement.course import GIVEN_UP_NS, Cour
 from foliot_remediator.core.remedies.replacement.losses import Loss, judge, trouble, witnessed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from foliot_remediator.core.actions.guards import Guard
+    from foliot_remediator.core.actions.guards import Objection
     from foliot_remediator.core.remedies.replacement.hearing import Hearing
-    from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes
+    from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes, Wish
     from foliot_remediator.core.remedies.replacement.workers import Process, TrainingJob, Worker
-    from foliot_schemas.event import Evidence
+    from foliot_remediator.core.state.routing_table import Cause
 
 _GATHER_NS = 200_000_000
 """How long the first loss waits for others. The events of a node's ranks come within half a second, but who is gone or
@@ -28,9 +28,8 @@ class Doubt(NamedTuple):
     """What speaks against a loss."""
 
     rank: int
-    reason: Reason
-    guard: Guard
-    evidence: Evidence
+    cause: Cause
+    objection: Objection
 
 
 class Straggler(NamedTuple):
@@ -73,6 +72,10 @@ class Case:
         while len(self.stragglers) > _MOST:
             del self.stragglers[next(iter(self.stragglers))]
 
+    def answer(self, reasons: Mapping[int, Reason]) -> None:
+        """Takes that nothing more is done for these reasons, by rank."""
+        self.answered |= {(reason.cause.event, rank) for rank, reason in reasons.items()}
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing stands about the job."""
@@ -81,6 +84,10 @@ class Case:
     def members(self, job: TrainingJob) -> dict[int, Worker]:
         """Who has each rank, or is to have it."""
         return job.ranks() if self.course is None else self.course.members(job)
+
+    def pending(self, job: TrainingJob) -> dict[int, Process]:
+        """By rank, who is to take it and has not said yet that it has it."""
+        return {} if self.course is None else self.course.pending(job)
 
     def is_forming(self, job: TrainingJob, now_ns: int) -> bool:
         """Whether a generation forms, whoever ordered it."""
@@ -97,11 +104,9 @@ class Case:
         """The ranks that need another process at once, and what speaks against other losses."""
         lost, doubts = self._blamed(job, hearing)
         members = self.members(job)
-        for rank, worker in members.items():
-            wish = troubled.wish(worker.node)
-            if wish is not None and wish.is_urgent and not worker.is_over:
-                lost.setdefault(rank, Reason(wish.cause, wish.word))
-        lost = {rank: reason for rank, reason in lost.items() if (reason.cause.event, rank) not in self.answered}
+        for rank, wish in self._leaving(members, troubled):
+            if wish.is_urgent and not members[rank].is_over:
+                lost.setdefault(rank, wish.reason)
         for rank, reason in self._failing(job, members, hearing):
             lost.setdefault(rank, reason)
         if lost:  # nobody has to wait for an event about a rank that cannot come with the others
@@ -123,18 +128,17 @@ class Case:
         """Losses that are believed, and doubts about others; those that are over are forgotten."""
         lost: dict[int, Reason] = {}
         doubts: list[Doubt] = []
-        under_way = {} if self.course is None else self.course.pending(job)
+        pending = self.pending(job)
         for rank, loss in [*self.losses.items()]:
-            if rank in under_way or (loss.cause.event, rank) in self.answered:
+            if rank in pending or self._is_answered(loss.cause, rank):
                 continue
             verdict = judge(loss, job, hearing)
-            reason = Reason(loss.cause, loss.word)
             if verdict.is_over:
                 del self.losses[rank]
             elif verdict.believed:
-                lost[rank] = reason
+                lost[rank] = Reason(loss.cause, loss.word)
             elif verdict.against is not None:
-                doubts.append(Doubt(rank, reason, verdict.against, verdict.evidence or {}))
+                doubts.append(Doubt(rank, loss.cause, verdict.against))
         return lost, doubts
 
     def _failing(self, job: TrainingJob, members: dict[int, Worker], hearing: Hearing) -> Iterator[tuple[int, Reason]]:
@@ -162,15 +166,25 @@ class Case:
         ranks = job.ranks()
         if not all(each.state.stage == "training" and each.lives(hearing.read_ns) for each in ranks.values()):
             return {}
-        for node in troubled.nodes():
-            wish = troubled.wish(node)
-            on_it = [rank for rank, worker in ranks.items() if worker.node == node]
-            if wish is not None and (lost := [rank for rank in on_it if (wish.cause.event, rank) not in self.answered]):
-                return dict.fromkeys(lost, Reason(wish.cause, wish.word))
+        if leaving := dict(self._leaving(ranks, troubled)):
+            first = min(ranks[rank].node for rank in leaving)
+            return {rank: wish.reason for rank, wish in leaving.items() if ranks[rank].node == first}
         for rank, straggler in [*self.stragglers.items()]:
             worker = ranks.get(rank)
             if worker is None or (worker.state.generation > 0 and worker.state.formed_ns >= straggler.at_ns):
                 del self.stragglers[rank]
-            elif (straggler.reason.cause.event, rank) not in self.answered:
+            elif not self._is_answered(straggler.reason.cause, rank):
                 return {rank: straggler.reason}
         return {}
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _leaving(self, members: Mapping[int, Worker], troubled: TroubledNodes) -> Iterator[tuple[int, Wish]]:
+        """The ranks on nodes that are to be left, and why, but those for which nothing more is done."""
+        for rank, worker in members.items():
+            wish = troubled.wish(worker.node)
+            if wish is not None and not self._is_answered(wish.reason.cause, rank):
+                yield rank, wish
+
+    def _is_answered(self, cause: Cause, rank: int) -> bool:
+        return (cause.event, rank) in self.answered

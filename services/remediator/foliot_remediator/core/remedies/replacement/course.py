@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from foliot_remediator.core.remedies.replacement.workers import TrainingJob, Worker
     from foliot_remediator.core.state.routing_table import Cause
     from foliot_schemas import ReplaceRank
-    from foliot_schemas.orders import RankChange
 
 _AGAIN_NS = 2_000_000_000
 """A node whose workers have not taken the generation for so long is asked again: a command may have been lost."""
@@ -49,11 +48,11 @@ class Course:
     asked_ns: dict[str, int] = field(default_factory=dict)
     """When each node was asked last; 0: it was not yet."""
 
-    def pending(self, job: TrainingJob) -> dict[int, RankChange]:
-        """By rank, the changes whose taker has not said yet that it has the rank."""
+    def pending(self, job: TrainingJob) -> dict[int, Process]:
+        """By rank, who is to take it and has not said yet that it has it."""
         ranks = job.ranks()
         return {
-            change.rank: change
+            change.rank: Process(change.to_node, change.to_process)
             for change in self.order.changes
             if (holder := ranks.get(change.rank)) is not None and holder.name == (change.node, change.process)
         }
@@ -61,8 +60,8 @@ class Course:
     def members(self, job: TrainingJob) -> dict[int, Worker]:
         """Who has each rank once the order is carried out, as far as their nodes have told of them."""
         members = dict(job.ranks())
-        for rank, change in self.pending(job).items():
-            taker = job.get(Process(change.to_node, change.to_process))
+        for rank, name in self.pending(job).items():
+            taker = job.get(name)
             if taker is None:
                 del members[rank]
             else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from foliot_remediator.core.actions.guards import Objection
+from foliot_remediator.core.remedies.replacement.workers import MEETING
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -22,7 +25,7 @@ _LEAST_CONFIDENCE = 0.5
 """As for losses of NICs. A node that this process itself hears nothing of needs no confidence."""
 _BY_STEPS = frozenset({"absent", "mismatch", "silent"})
 """Words after which a worker that does no step is held to be the one for which others wait."""
-_WAITING = frozenset({"broken", "forming", "copying"})
+_WAITING = MEETING | {"broken"}
 """Stages in which a worker does no steps."""
 
 
@@ -50,8 +53,7 @@ class Verdict(NamedTuple):
     believed: bool = False
     is_over: bool = False
     """The rank has another process by now, or its work is done."""
-    against: Guard | None = None
-    evidence: Evidence | None = None
+    against: Objection | None = None
 
 
 def judge(loss: Loss, job: TrainingJob, hearing: Hearing) -> Verdict:
@@ -69,22 +71,23 @@ def judge(loss: Loss, job: TrainingJob, hearing: Hearing) -> Verdict:
     others = [each for each in ranks.values() if each.node != worker.node and not each.is_over]
     after_ns = max(loss.at_ns, loss.since_ns + _LATE_NS)
     stepping = sum(each.stepped_since(after_ns) for each in others)
-    waiting = sum(waits_since(each, loss.since_ns) for each in others)
+    waiting = sum(_waits_since(each, loss.since_ns) for each in others)
     own = _own_word(loss, worker, read_ns)
     evidence: Evidence = {
         "own": own or f"{worker.state.alive}, {worker.state.stage}", "others": len(others), "others_waiting": waiting,
         "others_stepping": stepping,
     }  # fmt: skip
     if worker.stepped_since(after_ns) or (others and stepping == len(others)):
-        return Verdict(against="contradicted", evidence=evidence)
+        return Verdict(against=Objection(guard="contradicted", evidence=evidence))
     if not (own and waiting):
         return _undecided(loss, "not-confirmed", evidence, now_ns)
     if loss.confidence < _LEAST_CONFIDENCE and not worker.is_silent(read_ns):
-        return Verdict(against="confidence", evidence={"confidence": loss.confidence, **evidence})
-    return Verdict(believed=True, evidence=evidence)
+        evidence = {"confidence": loss.confidence, **evidence}
+        return Verdict(against=Objection(guard="confidence", evidence=evidence))
+    return Verdict(believed=True)
 
 
-def waits_since(worker: Worker, since_ns: int) -> bool:
+def _waits_since(worker: Worker, since_ns: int) -> bool:
     """Whether a worker is seen to do no steps since a time."""
     return worker.runs and (worker.state.stage in _WAITING or worker.stands_since(since_ns + _LATE_NS))
 
@@ -108,7 +111,7 @@ def _own_word(loss: Loss, worker: Worker, read_ns: int) -> str:
     """What the rank's own node says of it, or what is not heard of that node; empty: nothing that speaks for it."""
     if found := trouble(worker, read_ns):
         return found
-    return "no step" if loss.word in _BY_STEPS and waits_since(worker, loss.since_ns) else ""
+    return "no step" if loss.word in _BY_STEPS and _waits_since(worker, loss.since_ns) else ""
 
 
 def _is_another(loss: Loss, job: TrainingJob, worker: Worker) -> bool:
@@ -116,10 +119,10 @@ def _is_another(loss: Loss, job: TrainingJob, worker: Worker) -> bool:
     state = worker.state
     if loss.process not in (0, state.process):
         return True
-    formed_ns = max(state.formed_ns, state.since_ns if state.stage in ("forming", "copying") else 0)
+    formed_ns = max(state.formed_ns, state.since_ns if state.stage in MEETING else 0)
     return (state.generation > 0 and formed_ns >= loss.at_ns) or worker.first_ns > loss.at_ns > job.first_ns
 
 
 def _undecided(loss: Loss, guard: Guard, evidence: Evidence, now_ns: int) -> Verdict:
     is_late = now_ns - loss.taken_ns >= _GRACE_NS
-    return Verdict(against=guard if is_late else None, evidence=evidence)
+    return Verdict(against=Objection(guard=guard, evidence=evidence) if is_late else None)

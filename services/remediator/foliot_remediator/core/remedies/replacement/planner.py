@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from foliot_remediator.core.actions.guards import Objection, object_to_clocks
 from foliot_remediator.core.remedies.replacement.spare_choice import Search, SpareChoice
-from foliot_remediator.core.remedies.replacement.workers import Process
 from foliot_schemas import ReplaceRank
 from foliot_schemas.orders import RankChange
 
@@ -61,12 +60,10 @@ class Planner:
         Parameters:
             at_step: leave at the end of a step ahead, in place of at once.
         """
-        ranks, now_ns, read_ns = job.ranks(), hearing.now_ns, hearing.read_ns
-        pending = {} if case.course is None else case.course.pending(job)
+        ranks, now_ns = job.ranks(), hearing.now_ns
+        pending = case.pending(job)
         kept = {
-            rank: taker
-            for rank, change in pending.items()
-            if rank not in lost and (taker := job.get(Process(change.to_node, change.to_process))) is not None
+            rank: taker for rank, name in pending.items() if rank not in lost and (taker := job.get(name)) is not None
         }
         losers = {rank: ranks[rank] for rank in lost if rank in ranks}
         staying = {rank: worker for rank, worker in ranks.items() if rank not in lost and rank not in kept}
@@ -75,13 +72,13 @@ class Planner:
             for rank, worker in losers.items()
             if lost[rank].word in _BY_NODE or self._troubled.wish(worker.node) is not None
         }
-        meet = _meeting_point(staying, {worker.node for worker in losers.values()}, avoided, read_ns)
+        meet = _meeting_point(staying, {worker.node for worker in losers.values()}, avoided, hearing.read_ns)
         if meet is None:
             return Objection(guard="not-replaceable", evidence={"reason": "no rank that stays has a store to meet at"})
         group = [*staying.values(), *kept.values()]
         excluded = {taker.name for taker in kept.values()} | case.failed
-        excluded |= {Process(pending[rank].to_node, pending[rank].to_process) for rank in lost if rank in pending}
-        found = self.choice.choose(Search(job, losers, group, excluded, avoided, read_ns, now_ns))
+        excluded |= {pending[rank] for rank in lost if rank in pending}
+        found = self.choice.choose(Search(job, losers, group, excluded, avoided, hearing))
         if len(found.takers) < len(losers):
             return Objection(guard="no-spare", evidence=found.evidence)
         takers = kept | found.takers
@@ -95,15 +92,15 @@ class Planner:
             changes=tuple(_change(rank, ranks[rank], takers[rank]) for rank in sorted(takers)),
         )  # fmt: skip
         due_ns = now_ns + (step - job.step_at(now_ns)) * job.step_ns if at_step else now_ns
-        nodes |= self._told_of_it({ranks[rank].node for rank in takers}, job, read_ns, now_ns)
+        nodes |= self._told_of_it({ranks[rank].node for rank in takers}, job, hearing)
         evidence = {**found.evidence, "step": job.highest_step, "spare": order.changes[0].to_node}
         return Plan(order, tuple(sorted(nodes & self._inventory.nodes.keys())), due_ns, evidence)
 
-    def _told_of_it(self, nodes: Collection[str], job: TrainingJob, read_ns: int, now_ns: int) -> set[str]:
+    def _told_of_it(self, nodes: Collection[str], job: TrainingJob, hearing: Hearing) -> set[str]:
         """Of the nodes that lose ranks, those that can be told so: a process there may live, and is to end."""
         alive = {each.node for each in job if each.node in nodes and each.state.alive in ("running", "stopped")}
-        heard = {each.node for each in job if each.node in alive and not each.is_silent(read_ns)}
-        stale, _ = object_to_clocks(heard, self._health, self._stale_ns, now_ns)
+        heard = {each.node for each in job if each.node in alive and not each.is_silent(hearing.read_ns)}
+        stale, _ = object_to_clocks(heard, self._health, self._stale_ns, hearing.now_ns)
         return heard.difference(stale)
 
 

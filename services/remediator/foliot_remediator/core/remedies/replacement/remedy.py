@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.command_ledger import Sent
     from foliot_remediator.core.actions.decision import Decision
     from foliot_remediator.core.actions.fleet_view import FleetView
-    from foliot_remediator.core.actions.guards import Guard
     from foliot_remediator.core.actions.remedy import Seen
     from foliot_remediator.core.remedies.replacement.workers import TrainingJob
     from foliot_remediator.settings import Policy
@@ -169,8 +168,8 @@ class Replacement:
         """Says that nobody is replaced where no rank is to blame."""
         if self._jobs.get(event.who) is None or is_relief(event):
             return []
-        evidence: Evidence = {"reason": "no rank is to blame"}
-        return self._object("not-replaceable", event.who, Cause(event.id, event.fault, NAME), evidence, now_ns)
+        objection = Objection(guard="not-replaceable", evidence={"reason": "no rank is to blame"})
+        return self._object(objection, event.who, Cause(event.id, event.fault, NAME), now_ns)
 
     def _blame(self, name: str, rank: int, event: Event, now_ns: int) -> None:
         """Notes the node of a rank that was blamed for what may go with the node."""
@@ -223,9 +222,8 @@ class Replacement:
     def _stir_all(self, now_ns: int) -> list[Decision]:
         """Looks at every job that has ranks on a node that is to be left."""
         made: list[Decision] = []
-        left = {*self._troubled.nodes()}
         for job in self._jobs:
-            if job.name in self._cases or any(worker.node in left for worker in job.ranks().values()):
+            if job.name in self._cases or self._troubled.has_any_of(job.ranks().values()):
                 self._case(job.name, now_ns)
                 made += self._stir(job.name, now_ns)
         return made
@@ -233,9 +231,8 @@ class Replacement:
     def _sweep(self, now_ns: int) -> None:
         """Forgets jobs, finds those with ranks on nodes that are to be left, and which delays are to be measured."""
         self._jobs.expire(now_ns)
-        left = {*self._troubled.nodes()}
         for job in self._jobs:
-            if left and job.name not in self._cases and any(each.node in left for each in job.ranks().values()):
+            if job.name not in self._cases and self._troubled.has_any_of(job.ranks().values()):
                 self._case(job.name, now_ns)
                 self._looks.put(job.name, now_ns)
         if any(limit.p99_us for limit in self._settings.spares):
@@ -261,8 +258,8 @@ class Replacement:
         hearing = Hearing(self._view.health, now_ns)
         made = self._follow(case, job, hearing) + self._leave_to_nobody(case, job, now_ns)
         lost, doubts = case.urgent(job, self._troubled, hearing)
-        for rank, reason, guard, evidence in doubts:
-            made += self._object(guard, f"{name}/rank{rank}", reason.cause, evidence, now_ns)
+        for rank, cause, objection in doubts:
+            made += self._object(objection, f"{name}/rank{rank}", cause, now_ns)
         if not lost:
             return made + self._look_ahead(case, job, hearing)
         if case.is_gathered(lost, job, now_ns):
@@ -281,10 +278,9 @@ class Replacement:
     def _leave_to_nobody(self, case: Case, job: TrainingJob, now_ns: int) -> list[Decision]:
         """Refuses all losses where several remediators share the fleet: each commands its own nodes alone."""
         made: list[Decision] = []
-        if self._view.coordination.is_shared:
-            evidence: Evidence = {"shards": len(self._view.coordination.shards)}
+        if (sharded := self._sharded()) is not None:
             for rank, loss in case.losses.items():
-                made += self._object("sharded", f"{job.name}/rank{rank}", loss.cause, evidence, now_ns)
+                made += self._object(sharded, f"{job.name}/rank{rank}", loss.cause, now_ns)
             case.losses.clear()
         return made
 
@@ -304,7 +300,7 @@ class Replacement:
             return []  # when a step ends is not known yet
         plan = against or self._planner.plan(case, job, lost, hearing, at_step=at_step)
         if isinstance(plan, Objection):
-            return self._object(plan.guard, who, reason.cause, plan.evidence, now_ns)
+            return self._object(plan, who, reason.cause, now_ns)
         request = DecisionRequest(
             _VERB, who, reason.cause, now_ns, now_ns, NAME, policy, plan.evidence,
             # A planned order counts until the step is done, and as long as another one after that.
@@ -313,7 +309,7 @@ class Replacement:
         decisions, _ = self._decider.decide(request, dict.fromkeys(plan.nodes, plan.order))
         commands = [command for decision in decisions for command in decision.commands]
         if any(command.advice for command in commands):
-            case.answered |= {(why.cause.event, rank) for rank, why in lost.items()}
+            case.answer(lost)
         elif commands:
             asked = {command.node for command in commands}
             asked_ns = {node: now_ns if node in asked else 0 for node in plan.nodes}
@@ -325,9 +321,7 @@ class Replacement:
         now_ns, lost = course.request.now_ns, course.reasons
         if (before := case.course) is not None:
             pending = before.pending(job)
-            case.failed |= {
-                Process(pending[rank].to_node, pending[rank].to_process) for rank in lost if rank in pending
-            }
+            case.failed |= {pending[rank] for rank in lost if rank in pending}
             course.reasons = {rank: before.reasons[rank] for rank in pending} | lost
         self._limits.spend(len(lost), now_ns)
         job.note_generation(course.order.generation, now_ns)
@@ -342,15 +336,16 @@ class Replacement:
             case.course = None
             return []
         request = course.request._replace(base_ns=now_ns, now_ns=now_ns, lasts_ns=0)
-        behind = {each.node for each in course.members(job).values() if not each.is_settled(course.order.generation)}
         if now_ns - course.due_ns > GIVEN_UP_NS:
             case.course = None
-            case.answered |= {(reason.cause.event, rank) for rank, reason in course.reasons.items()}
+            case.answer(course.reasons)
+            generation = course.order.generation
+            behind = {each.node for each in course.members(job).values() if not each.is_settled(generation)}
             evidence: Evidence = {
-                "generation": course.order.generation, "nodes_behind": len(behind), "node": min(behind, default=""),
+                "generation": generation, "nodes_behind": len(behind), "node": min(behind, default=""),
                 "waited_s": (now_ns - course.due_ns) / 1e9,
             }  # fmt: skip
-            return self._object("not-formed", request.who, request.cause, evidence, now_ns)
+            return self._object(Objection(guard="not-formed", evidence=evidence), request.who, request.cause, now_ns)
         late = course.late(job, hearing)
         if not late:
             return []
@@ -361,13 +356,20 @@ class Replacement:
 
     def _forbidden(self, job: TrainingJob, lost: dict[int, Reason], policy: Policy, now_ns: int) -> Objection | None:
         """The objection of a guard that knows no spare yet; None: there is none."""
-        if self._view.coordination.is_shared:
-            return Objection(guard="sharded", evidence={"shards": len(self._view.coordination.shards)})
+        if (sharded := self._sharded()) is not None:
+            return sharded
         if not self._decider.lease:
             return Objection(guard="lease", evidence={"held": self._decider.held})
         if policy == "off":
             return Objection(guard="policy", evidence={"policy": policy, "ranks": len(lost)})
         return self._limits.object_to(job, len(lost), now_ns)
+
+    def _sharded(self) -> Objection | None:
+        """The objection where several remediators share the fleet; None: this one has it alone."""
+        coordination = self._view.coordination
+        if not coordination.is_shared:
+            return None
+        return Objection(guard="sharded", evidence={"shards": len(coordination.shards)})
 
     def _policy(self, reason: Reason) -> Policy:
         settings = self._settings
@@ -387,12 +389,12 @@ class Replacement:
             return []
         return self._view.fail(sent, why, now_ns) if case.course.is_behind(job, sent.command.node) else []
 
-    def _object(self, guard: Guard, who: str, cause: Cause, evidence: Evidence, now_ns: int) -> list[Decision]:
+    def _object(self, objection: Objection, who: str, cause: Cause, now_ns: int) -> list[Decision]:
         """Says what is not done. A process that stands by is silent."""
         if not self._decider.speaks:
             return []
         request = DecisionRequest(_VERB, who, cause, now_ns, now_ns, NAME)
-        return self._decider.refuse(request, Objection(guard=guard, evidence=evidence))
+        return self._decider.refuse(request, objection)
 
 
 def _rank_of(who: str) -> tuple[str, int | None]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from foliot_remediator.core.actions.guards import object_to_clocks
 from foliot_remediator.core.state.state_machine import State
 from foliot_schemas.names import nic_name
-from foliot_schemas.worker import NO_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from foliot_remediator.core.actions.fleet_view import FleetView
+    from foliot_remediator.core.remedies.replacement.hearing import Hearing
     from foliot_remediator.core.remedies.replacement.spare_delays import Pair, SpareDelays
     from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes
     from foliot_remediator.core.remedies.replacement.workers import Process, TrainingJob, Worker
@@ -39,9 +39,7 @@ class Search:
     """Who is not to be taken: they have a rank already, or failed at it."""
     avoided: Collection[str]
     """Nodes that are the trouble."""
-    read_ns: int
-    """The time up to which this process has read what nodes say."""
-    now_ns: int
+    hearing: Hearing
 
 
 @dataclass(slots=True)
@@ -68,7 +66,7 @@ class SpareChoice:
         if limit is None or not limit.p99_us:
             return set()
         ranked = {worker.node for worker in job.ranks().values()}
-        spares = {worker.node for worker in job if worker.state.stage == "spare"}
+        spares = {worker.node for worker in job if worker.is_spare}
         forth = {(spare, node) for spare in spares for node in ranked if spare != node}
         return forth | {(node, spare) for spare, node in forth}
 
@@ -77,7 +75,7 @@ class SpareChoice:
         reasons: dict[str, str] = {}
         good = []
         for worker in search.job:
-            if worker.state.stage == "spare" and worker.state.rank == NO_RANK and worker.name not in search.excluded:
+            if worker.is_spare and worker.name not in search.excluded:
                 if reason := self._against(worker, search):
                     reasons.setdefault(worker.node, reason)
                 else:
@@ -87,7 +85,7 @@ class SpareChoice:
         for rank, loser in sorted(search.losers.items()):
             if not good:
                 break
-            taker = min(good, key=lambda worker: self._order(worker, loser, ranks_on, search.now_ns))
+            taker = min(good, key=lambda worker: self._order(worker, loser, ranks_on, search.hearing.now_ns))
             good.remove(taker)
             takers[rank] = taker
             ranks_on[taker.node] += 1
@@ -103,18 +101,18 @@ class SpareChoice:
     def _against(self, worker: Worker, search: Search) -> str:
         """What speaks against a spare; empty: nothing."""
         node = worker.node
-        if not worker.lives(search.read_ns):
+        if not worker.lives(search.hearing.read_ns):
             return "its process is not heard"
         if node in search.avoided:
             return "the lost rank was there"
-        return self._against_node(node, search.now_ns) or self._over_limit(worker, search)
+        return self._against_node(node, search.hearing.now_ns) or self._over_limit(worker, search)
 
     def _against_node(self, node: str, now_ns: int) -> str:
         """What speaks against a spare's node; empty: nothing."""
         if node not in self._inventory.nodes:
             return "it is not in the inventory"
         if (wish := self._troubled.wish(node)) is not None:
-            return "it is drained" if wish.word == "drain" else "its hardware has a fault"
+            return "it is drained" if wish.reason.word == "drain" else "its hardware has a fault"
         bad = [
             nic
             for rail in self._inventory.rails(node)
@@ -165,7 +163,7 @@ class SpareChoice:
                     return f"{max(routers)} routers to {node}, {limit.hops} are allowed"
             if limit.p99_us:
                 for pair in ((worker.node, node), (node, worker.node)):
-                    p99_us = self._delays.p99_ns(pair, search.now_ns) / 1e3
+                    p99_us = self._delays.p99_ns(pair, search.hearing.now_ns) / 1e3
                     if not p99_us:
                         return f"no delay from {pair[0]} to {pair[1]} is measured"
                     if p99_us > limit.p99_us:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from foliot_remediator.core.remedies.replacement.course import Reason
 from foliot_remediator.core.state.routing_table import Cause
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from foliot_remediator.core.remedies.replacement.workers import Worker
     from foliot_schemas import Drain, Event
 
 _OFFENDER_NS = 3_600_000_000_000
@@ -16,9 +20,8 @@ _OFFENDER_NS = 3_600_000_000_000
 class Wish(NamedTuple):
     """Why the ranks of a node are to go elsewhere."""
 
-    cause: Cause
-    word: str
-    """The cause of the order: `drain` or `hardware`."""
+    reason: Reason
+    """Its word is `drain` or `hardware`."""
     is_urgent: bool
     """Whether they are to go at once, and not at the end of a step."""
 
@@ -45,7 +48,7 @@ class TroubledNodes:
             self._drains.pop(drain.node, None)
             return
         fault = f"drain/{drain.node}-{drain.at_ns}"
-        self._drains[drain.node] = Wish(Cause(fault, fault, self._remedy), "drain", is_urgent=False)
+        self._drains[drain.node] = Wish(Reason(Cause(fault, fault, self._remedy), "drain"), is_urgent=False)
 
     def take_hardware(self, event: Event) -> None:
         """Takes an event about a node's GPUs, unless a later one was taken."""
@@ -57,8 +60,8 @@ class TroubledNodes:
         if event.state == "restarted":
             self._hardware.pop(node, None)
         elif event.state == "failed" or (event.state == "degraded" and (known is None or not known.is_urgent)):
-            cause = Cause(event.id, event.fault, self._remedy)
-            self._hardware[node] = Wish(cause, "hardware", is_urgent=event.state == "failed")
+            reason = Reason(Cause(event.id, event.fault, self._remedy), "hardware")
+            self._hardware[node] = Wish(reason, is_urgent=event.state == "failed")
 
     def blame(self, node: str, at_ns: int) -> None:
         """Takes that a rank on a node was blamed."""
@@ -71,17 +74,13 @@ class TroubledNodes:
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def __bool__(self) -> bool:
-        """Whether any node is to be left."""
-        return bool(self._drains or self._hardware)
-
     def wish(self, node: str) -> Wish | None:
         """Why a node is to be left, the most urgent reason; None: it is not."""
         return self._hardware.get(node) or self._drains.get(node)
 
-    def nodes(self) -> list[str]:
-        """All nodes that are to be left, by name."""
-        return sorted({*self._drains, *self._hardware})
+    def has_any_of(self, workers: Iterable[Worker]) -> bool:
+        """Whether any of these processes is on a node that is to be left."""
+        return bool(self._drains or self._hardware) and any(self.wish(each.node) is not None for each in workers)
 
     def is_recent_offender(self, node: str, now_ns: int) -> bool:
         """Whether a rank on it was blamed in the last hour."""

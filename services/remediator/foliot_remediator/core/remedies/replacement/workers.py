@@ -8,10 +8,10 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot_schemas.worker import MOST_WORKERS_OF_A_NODE
+from foliot_schemas.worker import MOST_WORKERS_OF_A_NODE, NO_RANK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from foliot_schemas import WorkerBatch
     from foliot_schemas.worker import WorkerState
@@ -28,7 +28,8 @@ _MOST_GENERATIONS = 1 << 40
 """A generation beyond is made up, and the next one must have a number."""
 _STEPS, _STEP_SAMPLE_NS = 16, _S
 """A step's time is the median of so many samples, each as long as this: nodes tell of steps once a second."""
-_MEETING = frozenset({"forming", "copying"})
+MEETING = frozenset({"forming", "copying"})
+"""Stages of a process whose group forms."""
 _STANDS_NS = 3 * _S
 """A process that was watched for so long without a step stands: that is three words of its node."""
 
@@ -58,6 +59,11 @@ class Worker:
     def name(self) -> Process:
         """Its name."""
         return Process(self.node, self.state.process)
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it waits to be given a rank."""
+        return self.state.stage == "spare" and self.state.rank == NO_RANK
 
     @property
     def is_gone(self) -> bool:
@@ -133,19 +139,18 @@ class TrainingJob:
         """
         self.told_ns, self._holders, at_ns = now_ns, None, here_ns(batch.at_ns)
         known = self._workers.setdefault(batch.node, {})
-        for state in batch.workers:
-            if state.generation > _MOST_GENERATIONS:
-                continue
+        told = [state for state in batch.workers if state.generation <= _MOST_GENERATIONS]
+        for state in told:
             worker = known.pop(state.process, None)  # those told of last are last
             if worker is None:
                 worker = Worker(batch.node, state, at_ns, at_ns)
-            elif state.step > worker.state.step and state.stage not in _MEETING:  # there, it is given its state
+            elif state.step > worker.state.step and state.stage not in MEETING:  # there, it is given its state
                 worker.stepped_ns = here_ns(state.heard_ns)
             worker.state, worker.told_ns = state, at_ns
             known[state.process] = worker
         while len(known) > _MOST_OF_A_NODE:
             del known[next(iter(known))]
-        self._learn(batch, here_ns, now_ns)
+        self._learn([state for state in told if state.rank != NO_RANK], here_ns, now_ns)
 
     def note_generation(self, generation: int, now_ns: int) -> None:
         """Takes that a generation is told, or ordered."""
@@ -185,13 +190,9 @@ class TrainingJob:
             self._holders = {}
             for worker in self:
                 rank, known = worker.state.rank, self._holders.get(worker.state.rank)
-                if rank >= 0 and (known is None or _claim(worker) > _claim(known)):
+                if rank != NO_RANK and (known is None or _claim(worker) > _claim(known)):
                     self._holders[rank] = worker
         return self._holders
-
-    def nodes(self) -> set[str]:
-        """The nodes of its processes."""
-        return {*self._workers}
 
     @property
     def fruitless(self) -> int:
@@ -217,9 +218,8 @@ class TrainingJob:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _learn(self, batch: WorkerBatch, here_ns: Callable[[int], int], now_ns: int) -> None:
-        """Takes how far the job is."""
-        ranked = [state for state in batch.workers if state.rank >= 0 and state.generation <= _MOST_GENERATIONS]
+    def _learn(self, ranked: Sequence[WorkerState], here_ns: Callable[[int], int], now_ns: int) -> None:
+        """Takes how far the job is, by processes that have a rank."""
         if not ranked:
             return
         ahead = max(ranked, key=lambda state: state.step)
