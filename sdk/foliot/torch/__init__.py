@@ -79,7 +79,7 @@ def groups(
 
     Take each by a `with` statement and work there until all is done, as docs/training-jobs.md shows. Rank, size and
     place of meeting are those of the environment, as torchrun sets them. A spare is started with ``FOLIOT_SPARE=1`` and
-    without a rank. It waits here until it is given one.
+    without a rank. It waits here until it is given one. Collectives are recorded, as by `record`.
 
     Parameters:
         state: what a rank must have to go on and all ranks have alike, by names of your own: modules, optimizers,
@@ -110,6 +110,7 @@ def groups(
     """
     if mirror_steps < 1:
         raise ValueError(f"copies of the shards are kept each step or more seldom, not each {mirror_steps} steps")
+    record(job, socket=socket)
     program = Program(state, shard or {}, join, reload, step, seed, mirror_steps, wait_s)
     return groups_of(Worker(program, _named(job), _path(socket), _log))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Changes:
@@ -18,9 +18,11 @@ class Changes:
 
     Parameters:
         parts: of the state. PyTorch's optimizers among them tell when they begin a step; of others, nothing is known.
+        check: called before; what it raises keeps the optimizer from its step.
     """
 
-    def __init__(self, parts: Iterable[object]) -> None:
+    def __init__(self, parts: Iterable[object], check: Callable[[], None]) -> None:
+        self._check = check
         self.is_under_way = False
         """Whether an optimizer has begun a step since `end`."""
         for part in parts:
@@ -32,4 +34,5 @@ class Changes:
         self.is_under_way = False
 
     def _begin(self, *_: Any) -> None:
+        self._check()
         self.is_under_way = True

@@ -176,6 +176,11 @@ class CollectiveLog:
             progress.append((group, number, through))
         return Taken(told, done, waiting[:_MOST_TOLD], progress)
 
+    def unfinished(self) -> list[Any]:
+        """The works of what is not done."""
+        self.ask()
+        return [entry.work for entry in list(self._open.values()) if entry.work is not None]
+
     @property
     def is_idle(self) -> bool:
         """Whether all that was begun is done."""

@@ -7,8 +7,12 @@ blocked call stays where it is (torch 2.13). Shut down, each of them ends with a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
+import sys
+import termios
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_SETTLES_S = 0.3
+"""So long one waits for transfers at most."""
+_STANDS_S = 0.02
+"""What has not moved for so long does not move."""
+_READS_S = 0.05
+"""Gloo has found the end by then."""
 
 
 class GroupSockets:
@@ -39,12 +49,36 @@ class GroupSockets:
         others = {self._own_port, but_port}
         self._own = frozenset(number for number, connection in self._opened() if not others & _ports(connection))
 
+    def _settle(self) -> None:
+        """Waits until nothing moves in the connections, for a moment. Between processes that live, it is through soon."""
+        until_s, before = time.monotonic() + _SETTLES_S, None
+        while time.monotonic() < until_s:
+            now = [(number, _queued(connection)) for number, connection in self._opened()]
+            if now == before:
+                return
+            before = now
+            time.sleep(_STANDS_S)
+
     def shut_down(self) -> None:
-        """Ends the connections, those of a group that is being formed too."""
+        """Ends the connections, those of a group that is being formed too.
+
+        Gloo forgets a transfer that it was about to begin as a connection ended, and waits for it (torch 2.13). So
+        this waits until nothing is on its way, and lets Gloo find the end by reading, not by writing.
+        """
+        self._settle()
+        if self._shut_down(socket.SHUT_RD):
+            time.sleep(_READS_S)
+            self._shut_down(socket.SHUT_RDWR)
+
+    def _shut_down(self, how: int) -> int:
+        """Returns how many connections there were."""
+        count = 0
         for _, connection in self._opened():
             with contextlib.suppress(OSError):
                 if connection.getsockname()[1] != self._own_port:
-                    connection.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(how)
+                    count += 1
+        return count
 
     @property
     def is_whole(self) -> bool:
@@ -56,6 +90,14 @@ class GroupSockets:
         for number, connection in _connections():
             if number not in self._before and (self._own is None or number in self._own):
                 yield number, connection
+
+
+def _queued(connection: socket.socket) -> tuple[int, int]:
+    """Bytes that wait to be acknowledged, and to be read (tcp(7))."""
+    with contextlib.suppress(OSError):
+        sent, come = (fcntl.ioctl(connection, what, bytes(4)) for what in (termios.TIOCOUTQ, termios.FIONREAD))
+        return int.from_bytes(sent, sys.byteorder), int.from_bytes(come, sys.byteorder)
+    return 0, 0
 
 
 def _ports(connection: socket.socket) -> set[int]:

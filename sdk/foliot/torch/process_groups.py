@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
+import datetime as dt
 from typing import Any
 
 import torch
@@ -14,13 +16,18 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 _KEPT = 2
-"""A group's threads are idle long before the second one after it is left."""
+"""Groups of NCCL's that were left last. Their threads are idle long before the second one after them is left."""
+_ENDLESS = dt.timedelta(days=365)
+"""Gloo's time limit: a wait that something else has ended must not end once more, which would end the process. Who waits
+for nobody is told so by the agent."""
 
 
 def default_join(store: dist.Store, rank: int, size: int) -> None:
     """Makes the default group, by NCCL where there is a GPU, else by Gloo."""
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    if torch.cuda.is_available():
+        dist.init_process_group("nccl", store=store, rank=rank, world_size=size)
+    else:
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_ENDLESS)
 
 
 def tensors_device() -> torch.device:
@@ -30,9 +37,16 @@ def tensors_device() -> torch.device:
     return torch.device("cpu")
 
 
+def waits_in_connections() -> bool:
+    """Whether the default group's collectives wait in its connections, and not on a GPU."""
+    with contextlib.suppress(Exception):  # the program's thread may be letting go of it
+        return "nccl" not in dist.get_backend()
+    return True
+
+
 def abort() -> None:
     """Ends what waits in NCCL, whose collectives wait on the GPU and not in connections."""
-    if not dist.is_initialized() or "nccl" not in dist.get_backend():
+    if not dist.is_initialized() or waits_in_connections():
         return
     with contextlib.suppress(Exception):
         group: Any = distributed_c10d._get_default_group()  # noqa: SLF001
@@ -40,10 +54,11 @@ def abort() -> None:
 
 
 class FormerGroups:
-    """The process groups that were left last.
+    """The process groups that were left.
 
-    Gloo's threads may need Python's lock to end their last work. Who lets go of a group, as DDP's reducer does, waits
-    for them, and has that lock. So the last groups are kept for a while.
+    Gloo's threads may need Python's lock to end their last work, or wait for ever in a transfer that was half done. Who
+    lets go of a group waits for them, and has that lock. So groups of Gloo's are kept to the end, at the price of three
+    threads and four open files each.
     """
 
     def __init__(self) -> None:
@@ -52,7 +67,12 @@ class FormerGroups:
     def leave(self) -> None:
         """Leaves all groups, those that were not made to their end too."""
         with contextlib.suppress(Exception):
-            self._kept.append(list(distributed_c10d._world.pg_map))  # noqa: SLF001
+            backends = {group: made[0] for group, made in distributed_c10d._world.pg_map.items()}  # noqa: SLF001
+            self._kept.append(list(backends))
+            for group, backend in backends.items():
+                if backend != "nccl":
+                    # Nor is it let go of when the process ends, which would wait as well.
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
             if dist.is_initialized():
                 dist.destroy_process_group()
             # Of a group that was not made to its end, PyTorch keeps the number, by which ranks find one another.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,8 @@ from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.kept_buffers import KeptBuffers
 from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all, wait_for_one
 from foliot.torch.mirror import Mirror, StateLostError
-from foliot.torch.process_groups import FormerGroups, abort, tensors_device
+from foliot.torch.process_groups import FormerGroups, abort, tensors_device, waits_in_connections
+from foliot.torch.stuck_waits import StuckWaits
 from foliot.torch.worker_link import Order, WorkerLink, in_a_line
 
 if TYPE_CHECKING:
@@ -74,7 +76,8 @@ class Worker:
         self._log = log
         self._mirror = Mirror(program.state, program.shard) if program.shard else None
         self._buffers = KeptBuffers(program.state.values() if self._mirror is None else ())
-        self._changes = Changes(program.state.values())
+        self._waits = StuckWaits(log, self._give_up)
+        self._changes = Changes(program.state.values(), self._waits.check)
         self._has_state = not self.is_spare
         self.is_over = False
         """Whether its work is done, or it has given up."""
@@ -123,6 +126,7 @@ class Worker:
 
     def end_step(self) -> None:
         """See `Group`."""
+        self._waits.check()
         if self._mirror is not None and (self.step + 1) % self._program.mirror_steps == 0:
             self._mirror.keep(self.step + 1, self.rank, self.size, tensors_device())
         self.step += 1
@@ -157,6 +161,7 @@ class Worker:
 
     def _order_after(self, error: Exception) -> Order | None:
         """Says that the group is broken, and waits for what is to be done; None: nothing was said in time."""
+        self._waits.left()
         self._link.say(stage="broken", reason=in_a_line(error))
         self._sockets.shut_down()  # of the others, some would wait on
         return self._link.wait_for_order(above=self.generation, within_s=self._program.wait_s)
@@ -180,6 +185,14 @@ class Worker:
         self._link.say(stage=stage, reason=reason, step=self.step)
         self._link.end()
 
+    def _give_up(self) -> None:
+        """Ends the process, whose program waits in a collective that nothing ends. A spare takes its rank."""
+        reason = "a collective of Gloo's does not end"
+        sys.stderr.write(f"foliot: {reason}, and this process does\n")
+        sys.stderr.flush()
+        self._end("failed", reason)
+        os._exit(os.EX_TEMPFAIL)
+
     # -- out of a group -----------------------------------------------------------------------------------------------
 
     def _obey(self, order: Order) -> None:
@@ -187,8 +200,14 @@ class Worker:
         with self._lock:
             self._newest = max(self._newest, order.generation)
             if self.generation < order.generation and self.step >= order.at_step:
-                self._sockets.shut_down()
+                self._break_off()
                 abort()
+
+    def _break_off(self) -> None:
+        """Ends what waits in the present group's connections, in another thread than the program's."""
+        self._sockets.shut_down()
+        if waits_in_connections():
+            self._waits.look()
 
     def _leave_together(self) -> None:
         """Leaves a group after its last step: who closes its connections first could cut off what another waits for."""
@@ -206,6 +225,7 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
+        self._waits.left()
         self._sockets.shut_down()
         self._former.leave()
         self._log.leave()
@@ -223,6 +243,7 @@ class Worker:
         self.rank = int(os.environ["RANK"])
         with self._lock:
             self._sockets = GroupSockets(self._store.port)
+            self._waits.entered()
         try:
             store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
             self._program.join(store, self.rank, self.size)
@@ -266,6 +287,7 @@ class Worker:
             if self._newest > order.generation:
                 raise MeetingError("there is another order")
             self.generation, self._sockets = order.generation, GroupSockets(self._store.port)
+            self._waits.entered()
         self.rank, self.size = order.rank, order.size
         self._log.generation = order.generation
         self._link.say(stage="forming", generation=order.generation, rank=order.rank, reason="")
@@ -287,7 +309,7 @@ class Worker:
 
     def _join_in_time(self, store: dist.Store) -> None:
         """Makes the group. If a rank is lost just then, the others would wait for it as long as a collective may take."""
-        alarm = threading.Timer(_JOIN_S, self._sockets.shut_down)
+        alarm = threading.Timer(_JOIN_S, self._break_off)
         alarm.daemon = True
         alarm.start()
         try:
