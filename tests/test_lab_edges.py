@@ -74,14 +74,18 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
         while not (said and "processes started" in said[-1]):
             said.append(lab.stdout.readline())
             assert said[-1], "".join(said)
-        listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(lab.pid)], capture_output=True, text=True, check=True
-        )
-        children = [int(pid) for pid in listed.stdout.split()]
+        processes = _descendants(lab.pid)
         lab.kill()
     deadline_s = time.monotonic() + patience(20)
-    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline_s:
+    while any(Path(f"/proc/{pid}").exists() for pid in processes) and time.monotonic() < deadline_s:
         time.sleep(0.05)
 
-    assert len(children) > 8
-    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+    assert len(processes) > 8
+    assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
+
+
+def _descendants(pid):
+    """The processes that a process has started, and those that they have."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    children = [int(each) for each in listed.stdout.split()]
+    return children + [each for child in children for each in _descendants(child)]
