@@ -146,6 +146,8 @@ class Reconciler:
         move = await self.move_queue.follow(changes, act=self.policy == "act", decided_ns=paths.decided_ns)
         if move.status == "failed":
             log.warning("paths_not_followed", reason=move.reason)
+        elif move.status == "done":  # a command was there before, mostly
+            log.info("paths_followed", away=move.away, back=move.back, destinations=len(move.destinations))
 
     def _is_known(self, placement: Placement) -> bool:
         return not unknown(placement, self.situation)
