@@ -60,9 +60,10 @@ PROGRAM = textwrap.dedent(
             part.load_state_dict(saved[name])
         return saved["step"]
 
-    more = {"alike": {}, "averaging": {"reload": reload}}.get(
-        kind, {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload}
-    )
+    more = {
+        "alike": {}, "averaging": {"reload": reload},
+        "sharded": {"shard": {"mean": mean}, "mirror_steps": 4, "reload": reload},
+    }[kind]
     def join(store, rank, size):
         if os.environ.get("RANK") == "1" and (folder / "dies").exists():
             (folder / "joins").touch()

@@ -220,8 +220,8 @@ class Lab:
     async def _start_first(self, spec: ProcessSpec) -> Child:
         """Starts a service as a fork of the process that has imported what all of them do, and others by their command.
 
-        Two dozen interpreters that import it all at once take the processors for ten seconds. One that starts again has
-        to import, as after a crash anywhere.
+        Two dozen interpreters that import it all at once take the processors for seconds. One that starts again has to
+        import, as after a crash anywhere.
         """
         if spec.arguments[:2] != (sys.executable, "-m") or not isinstance(spec.setup, Entering):
             return await spawn(spec)

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from foliot.torch.collective_log import CollectiveLog
 
-_LOOK_S = 0.3
-"""How long a wait is left alone: all others end within milliseconds."""
-_GIVE_UP_S = 2.0
+_LOOK_S = 1.0
+"""How long a wait is left alone. Others end within milliseconds, or when Gloo's threads get a processor: one that ends
+after it was ended from here would end the process."""
+_GIVE_UP_S = 3.0
+"""After so long, no way is left but to end the process."""
 
 
 class StuckWaits:
