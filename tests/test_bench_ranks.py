@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
@@ -212,8 +214,8 @@ def test_the_first_difference_is_one_of_a_bit():
 
 def test_failures_come_as_often_as_published_and_alike_for_each_tool():
     """From three quarters of the mean to five quarters."""
-    drawn = schedule(3, 10, 20.0)
-    assert drawn == schedule(3, 10, 20.0)
+    drawn = [*schedule(3, 10, 20.0)]
+    assert drawn == [*schedule(3, 10, 20.0)] == [*itertools.islice(schedule(3, None, 20.0), 10)]
     apart = np.diff([0.0, *(at_s for at_s, _ in drawn)])
     assert len(drawn) == 10
     assert (apart > 14.9).all()
@@ -221,10 +223,10 @@ def test_failures_come_as_often_as_published_and_alike_for_each_tool():
     assert {rank for _, rank in drawn} <= {*range(RANKS)}
 
 
-def ran(tool, made, *, finished=True, rep=0):
+def ran(tool, made, *, finished=True, rep=0, failures=1):
     """The row of a run with many failures."""
     trial = RunTrial(
-        tool=tool, rep=rep, job_seed=7, steps=20, checkpoint_steps=5, failures=1, each_s=20.0, within_s=100.0
+        tool=tool, rep=rep, job_seed=7, steps=20, checkpoint_steps=5, failures=failures, each_s=20.0, within_s=100.0
     )
     outcome = Outcome(
         trial=trial, failures=1, finished=finished, idle_cpu=0.1, stolen_cpu=0.0, account=made, failures_ns=[]
@@ -242,6 +244,9 @@ def test_the_time_with_many_failures_is_held_against_torchrun_of_the_same_seed()
     assert not goals([rows[0], ran("torchrun", quick)], 200.0)[0].met
     assert goals([rows[0], ran("torchrun", slow, rep=1)], 200.0) == []
     assert goals([rows[0], ran("torchrun", slow, finished=False)], 200.0) == []
+    assert goals([rows[0], ran("torchrun", slow, failures=None)], 200.0) == []
+    (lasting,) = goals([ran("foliot", quick, failures=None), ran("torchrun", slow, failures=None)], 200.0)
+    assert (lasting.met, lasting.was) == (goal.met, goal.was)
     assert ran("none", None).said
 
 

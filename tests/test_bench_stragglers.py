@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from bench.record_cost import Row, summed
+from bench.record_cost import Row, blocks, is_recorded, summed
 from bench.scenario_text import scenario_text
 from bench.stragglers.draw import ALIKE, CASES, HUNG, SLOW, Lab, Trial, draw
 from bench.stragglers.rows import Found, FoundFault, FoundMachine, goals, rows_of
@@ -133,10 +134,21 @@ def test_what_costs_next_to_nothing_is_no_slow_rank():
 
 
 def test_the_price_of_the_record_is_a_median_with_its_interval():
-    """Of twelve pairs the third and the tenth: no fewer lie on one side in 96 of 100 such series."""
+    """Of twelve runs the third and the tenth: no fewer lie on one side in 96 of 100 such series."""
     rows = [
-        Row(pair=pair, plain_ms=10.0, recorded_ms=10.0 + pair, ratio=1.0 + pair / 10, told=2_800) for pair in range(12)
-    ]
-    found = summed(rows, 200)
+        Row(run=run, plain_ms=10.0, recorded_ms=10.0 + run, ratio=1.0 + run / 10, more_us=run * 1e3, blocks=3,
+            told=2_800, idle_cpu=0.1)
+        for run in range(12)
+    ]  # fmt: skip
+    found = summed(rows, 400)
     assert (found.ratio, found.low, found.high) == (pytest.approx(1.55), 1.2, 1.9)
-    assert (found.more_us, found.collectives) == (5_500.0, 7.0)
+    assert (found.more_us, found.more_low_us, found.more_high_us) == (5_500.0, 2_000.0, 9_000.0)
+    assert found.collectives == 7.0
+
+
+def test_a_block_with_the_record_is_held_against_the_one_beside_it():
+    """Steps with the record take 3 ms longer, and a change of it takes long, which is left out."""
+    block = 20
+    steps_ms = np.array([10.0 + 3.0 * is_recorded(step, block) for step in range(7 * block)])
+    steps_ms[block::block] += 500.0
+    assert blocks(steps_ms, block).tolist() == [[10.0, 13.0], [10.0, 13.0]]

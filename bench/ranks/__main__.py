@@ -6,6 +6,8 @@
     make bench NAME=ranks ARGS="--tools --labs 10 --json FILE"
     # ten failures alone; torchft is not installed with anything else: pip install torchft==0.2.0
     make bench NAME=ranks ARGS="--labs 0 --reps 2 --json FILE"
+    # and failures for as long as a job runs
+    make bench NAME=ranks ARGS="--labs 0 --reps 2 --lasting --json FILE"
 
 All runs have one job, with one seed. The run of the tool `none` loses no rank: the losses of all others are held
 against its own. The file is written anew after each run. Scenarios, reports, records and logs stay in the folder.
@@ -85,7 +87,7 @@ class Bench:
         arguments = self._arguments
         trial = Trial(
             tool=tool, rep=rep, job_seed=arguments.job_seed, steps=arguments.steps,
-            checkpoint_steps=arguments.checkpoint_steps, failures=0 if tool == "none" else arguments.failures,
+            checkpoint_steps=arguments.checkpoint_steps, failures=self._failures_of(tool),
             each_s=_RATIO * arguments.checkpoint_steps * self._whole.step_s, within_s=min(arguments.run_s, self._left_s()),
         )  # fmt: skip
         asked, told, log = (self._folder / f"{tool}-{rep}.{ending}" for ending in ("trial", "json", "log"))
@@ -119,6 +121,11 @@ class Bench:
         at_ns = [fault.injected_ns for fault in found.faults]
         steps_at = [int((whole.began_ns < each).sum()) for each in at_ns] + [len(whole.losses)]
         return rows_of(lab, seed, found, steps_at, self._held(whole.losses))
+
+    def _failures_of(self, tool: Tool) -> int | None:
+        if tool == "none":
+            return 0
+        return None if self._arguments.lasting else int(self._arguments.failures)
 
     def _left_s(self) -> float:
         return self._until_s - time.monotonic()
@@ -191,6 +198,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reps", type=int, default=2, help="of many failures (default: %(default)s)")
     parser.add_argument("--tools", nargs="*", choices=TOOLS, default=[*TOOLS], help="for many failures (default: all)")
     parser.add_argument("--failures", type=int, default=10, help="in each run (default: %(default)s)")
+    parser.add_argument(
+        "--lasting", action="store_true", help="ranks fail at that pace for as long as the job runs, however often"
+    )
     parser.add_argument(
         "--checkpoint-steps", type=int, default=20, help="steps from a checkpoint to the next (default: %(default)s)"
     )

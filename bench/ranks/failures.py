@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import random
 import signal
 import sys
@@ -29,7 +30,7 @@ from foliot_lab.workload.train.ranks import spawn
 from foliot_lab.workload.workload import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -53,7 +54,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     job_seed: int
     steps: int
     checkpoint_steps: int
-    failures: int
+    failures: int | None
+    """None: they go on until the job is over."""
     each_s: float
     """The mean time from a failure to the next."""
     within_s: float
@@ -75,15 +77,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """CLOCK_MONOTONIC_RAW."""
 
 
-def schedule(rep: int, failures: int, each_s: float) -> list[tuple[float, int]]:
-    """When which rank is killed, in seconds from the first step's end: the same for each tool."""
+def schedule(rep: int, failures: int | None, each_s: float) -> Iterator[tuple[float, int]]:
+    """When which rank is killed, in seconds from the first step's end: the same for each tool. None: without an end."""
     rng = random.Random(f"{rep}/failures")
-    at_s, found = 0.0, []
-    for _ in range(failures):
+    at_s = 0.0
+    for _ in itertools.count() if failures is None else range(failures):
         # Published: a failure each 2,700 to 4,500 s.
         at_s += each_s * rng.uniform(0.75, 1.25)
-        found.append((round(at_s, 2), rng.randrange(RANKS)))
-    return found
+        yield round(at_s, 2), rng.randrange(RANKS)
 
 
 class Job(Protocol):
@@ -228,11 +229,11 @@ def scenario(trial: Trial) -> Scenario:
     """The lab of a run. Each tool has the same fabric and hosts."""
     train = TrainSpec(
         gradient_mb=GRADIENT_MB, batch=BATCH, steps=trial.steps, seed=trial.job_seed,
-        use="foliot" if trial.tool == "foliot" else "plain", spares=0 if trial.tool == "none" else SPARES,
+        use="foliot" if trial.tool == "foliot" else "plain", spares=SPARES,
         checkpoint_steps=trial.checkpoint_steps if trial.tool == "torchrun" else None,
     )  # fmt: skip
     return Scenario(
-        fabric=FabricSpec(hosts=RANKS + (0 if trial.tool == "none" else SPARES), rails=1, spines=2),
+        fabric=FabricSpec(hosts=RANKS + SPARES, rails=1, spines=2),
         clock=ClockSpec(seed=trial.rep), workload=WorkloadSpec(kind="none" if trial.tool == "torchft" else "train"),
         train=train if trial.tool != "torchft" else TrainSpec(),
     )  # fmt: skip

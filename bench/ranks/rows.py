@@ -55,7 +55,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One fault that took a rank, or one run with many failures; what does not apply is null."""
 
     fault: str
-    """Its kind, or ``failures``."""
+    """Its kind, or ``failures``: of a given number; or ``lasting``: for as long as the job ran."""
     tool: str
     rep: int
     """The seed."""
@@ -166,7 +166,7 @@ def row_of(outcome: Outcome, losses: Losses) -> Row:
     trial, made = outcome.trial, outcome.account
     idle = {"idle_cpu": outcome.idle_cpu, "stolen_cpu": outcome.stolen_cpu}
     common: dict[str, Any] = {
-        "fault": "failures", "tool": trial.tool, "rep": trial.rep, "failures": outcome.failures,
+        "fault": "lasting" if trial.failures is None else "failures", "tool": trial.tool, "rep": trial.rep, "failures": outcome.failures,
         "went_on": outcome.finished, **idle,
     }  # fmt: skip
     if made is None:
@@ -216,17 +216,18 @@ def goals(rows: Sequence[Row], link_mbps: float) -> list[Goal]:
     """The goals of single faults, and of many failures. Who was not replaced has no stall, and counts as endless."""
     single = [row for row in rows if row.fault in CASES]
     made = _single(single, link_mbps) if single else []
-    of_tool = {tool: [row for row in rows if row.fault == "failures" and row.tool == tool and row.went_on and row.total_s]
-               for tool in ("foliot", "torchrun")}  # fmt: skip
-    pairs = [
-        (one.total_s or 0.0) / (other.total_s or 1.0)
-        for one in of_tool["foliot"]
-        for other in of_tool["torchrun"]
-        if one.rep == other.rep
-    ]
-    if pairs:
-        share = statistics.median(pairs)
-        made.append(Goal("many failures: at most half of torchrun's time", len(pairs), f"{share:.2f}", share <= 0.5))
+    for fault, what in (("failures", "many failures"), ("lasting", "failures without an end")):
+        of_tool = {tool: [row for row in rows if row.fault == fault and row.tool == tool and row.went_on and row.total_s]
+                   for tool in ("foliot", "torchrun")}  # fmt: skip
+        pairs = [
+            (one.total_s or 0.0) / (other.total_s or 1.0)
+            for one in of_tool["foliot"]
+            for other in of_tool["torchrun"]
+            if one.rep == other.rep
+        ]
+        if pairs:
+            share = statistics.median(pairs)
+            made.append(Goal(f"{what}: at most half of torchrun's time", len(pairs), f"{share:.2f}", share <= 0.5))
     return made
 
 

@@ -23,7 +23,7 @@ from foliot.places import RANK_SOCKET
 from foliot.torch.collective_log import CollectiveLog
 from foliot.torch.group import Group, groups_of
 from foliot.torch.interception import intercept
-from foliot.torch.loading import timed
+from foliot.torch.loading import time_loaders, timed
 from foliot.torch.mirror import StateLostError
 from foliot.torch.process_groups import default_join
 from foliot.torch.reporter import Reporter
@@ -67,6 +67,7 @@ def record(job: str = "", *, socket: str = "") -> None:
     name, path = _named(job), _path(socket)
     _reporter = Reporter(_log, name, path)
     intercept(_log)
+    time_loaders(_log)
     _reporter.start()
 
 

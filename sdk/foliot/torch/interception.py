@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import library
 
 from foliot.torch.collective_log import Entry, Group
-from foliot.torch.loading import time_loaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,8 +66,9 @@ _library: Any = None
 
 
 def intercept(log: CollectiveLog) -> None:
-    """Records all collectives from now on."""
+    """Records all collectives from now on, in this log and in no other."""
     global _library  # noqa: PLW0603 - a process has one
+    _library = None
     _library = library.Library("c10d", "IMPL")
     groups: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
     for name, kind in _KINDS.items():
@@ -76,7 +76,12 @@ def intercept(log: CollectiveLog) -> None:
             continue
         for key in _KEYS:
             _library.impl(name, _kernel(packet.default, kind, log, groups), key, with_keyset=True)
-    time_loaders(log)
+
+
+def stop() -> None:
+    """Records none from now on."""
+    global _library  # noqa: PLW0603 - as above
+    _library = None
 
 
 def _kernel(

@@ -47,10 +47,20 @@ class Reporter:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begins to report, until the process ends."""
+        """Begins to report, until `end`, or until the process ends."""
         threading.Thread(target=self._run, name="foliot-recorder", daemon=True).start()
         own = os.getpid()
-        atexit.register(lambda: self._end() if os.getpid() == own else None)
+        atexit.register(lambda: self.end() if os.getpid() == own else None)
+
+    def end(self) -> None:
+        """Says that the process is over, or its record, and what became of its last operations."""
+        self._over.set()
+        until_s = time.monotonic() + _LAST_S
+        while not self._log.is_idle and time.monotonic() < until_s:
+            time.sleep(_ASK_EACH_S)
+            self._log.ask()
+        with self._lock:
+            self._report(is_over=True)
 
     def _run(self) -> None:
         report_at_s = time.monotonic() + _EACH_S
@@ -60,16 +70,6 @@ class Reporter:
                 report_at_s = time.monotonic() + _EACH_S
                 with self._lock:
                     self._report()
-
-    def _end(self) -> None:
-        """Says that the process is over, and what became of its last operations."""
-        self._over.set()
-        until_s = time.monotonic() + _LAST_S
-        while not self._log.is_idle and time.monotonic() < until_s:
-            time.sleep(_ASK_EACH_S)
-            self._log.ask()
-        with self._lock:
-            self._report(is_over=True)
 
     def _report(self, *, is_over: bool = False) -> None:
         if not self._log.size:

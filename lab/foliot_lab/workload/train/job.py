@@ -209,8 +209,8 @@ def _now_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
 
-def main() -> None:
-    """Parses the command line, joins, trains."""
+def parser_of_job() -> argparse.ArgumentParser:
+    """The options of a rank."""
     parser = argparse.ArgumentParser(prog="foliot_lab.workload.train.job")
     parser.add_argument("--address", action="append", required=True, help="of this host; one per device")
     parser.add_argument("--record", type=Path, required=True, help="{local}: torchrun's number of the process")
@@ -226,7 +226,12 @@ def main() -> None:
     parser.add_argument("--checkpoint-steps", type=int, default=10, help="save one each so many steps")
     parser.add_argument("--pid", type=Path, help="write the process's id to this file")
     parser.add_argument("--lever", type=Path, help="the file in which to look for faults before each step")
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Parses the command line, joins, trains."""
+    arguments = parser_of_job().parse_args()
     if arguments.pid is not None:
         _own(arguments.pid).write_text(str(os.getpid()))
         end_with_parent()
