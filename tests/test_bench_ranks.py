@@ -174,6 +174,17 @@ def test_lost_work_restart_and_import_are_told_apart():
     assert (made.total_s, made.lost_steps, made.lost_work_s) == (29.0, 4, 4.0)
     assert (made.import_s, made.restart_s, made.longest_s) == (4.0, 2.0, 6.0)
     assert made.goodput == pytest.approx(19 / 29, abs=0.01)
+    assert (made.calm_step_s, made.loading_s) == (1.0, 0.0)
+
+
+def test_what_steps_take_longer_while_a_process_loads_is_told_apart():
+    """A process is started again beside ten steps that take twice as long; the wait for the lost rank is not in it."""
+    slower = lines(*((step, 2.0 * step - 4, 2.0 * step - 2) for step in range(10, 20)))
+    parts = both(steady(0, 10, 0.0), slower, steady(20, 40, 36.0))
+    imports = {"node0": [Import(ready_ns=0, import_s=9.0), Import(ready_ns=36 * S, import_s=20.0)]}
+    made = account(parts, ranks=2, steps=40, batch=8, failures_ns=[10 * S], imports=imports)
+    assert (made.total_s, made.restart_s, made.import_s) == (55.0, 7.0, 0.0)
+    assert (made.calm_step_s, made.loading_s) == (1.0, 9.0)
 
 
 def test_a_step_that_ends_after_the_failure_does_not_hide_it():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from foliot_lab.measure.intervals import Intervals
 from foliot_lab.workload.train.merged_steps import merge
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Of the steps that were done, what ranks that were away did not train on."""
     last_loss: float
     """Mean over ranks of the last steps."""
+    calm_step_s: float
+    """The median step beside which no process loaded Python and PyTorch, and no rank was lost; 0: there was none."""
+    loading_s: float
+    """How much longer steps took, in all, while a process loaded them. The waits around failures are not in it."""
 
 
 def account(
@@ -92,6 +97,7 @@ def account(
     # Who was killed right before the end of a step had its part in it, if the others did it to its end.
     parts = told[np.isin(told["step"], numbers)]
     trained = len(np.unique(parts["step"] * ranks + parts["rank"]))
+    calm_ns, loading_s = _beside_loading(moments, gaps, imports)
     lost_s = again * step_ns * 1e-9 + sum(waited_ns) * 1e-9
     total_s = (until_ns - since_ns) * 1e-9
     return Account(
@@ -101,6 +107,7 @@ def account(
         longest_s=round(max(waited_ns, default=0.0) * 1e-9, 2),
         goodput=round((1.0 - lost_s / total_s) * trained / (ranks * len(numbers)), 4),
         samples_lost=(ranks * len(numbers) - trained) * batch, last_loss=_last_loss(done, numbers),
+        calm_step_s=round(calm_ns * 1e-9, 4), loading_s=round(loading_s, 2),
     )  # fmt: skip
 
 
@@ -109,6 +116,21 @@ def first_difference(losses: NDArray[np.float64], whole: NDArray[np.float64]) ->
     common = min(len(losses), len(whole))
     differ = np.flatnonzero(losses[:common] != whole[:common])
     return int(differ[0]) if len(differ) else None
+
+
+def _beside_loading(
+    moments: NDArray[np.int64], gaps: Sequence[tuple[int, int]], imports: Mapping[str, Sequence[Import]]
+) -> tuple[float, float]:
+    """The median step while nothing loads, in ns, and how much longer steps took while something did, in s."""
+    loads = Intervals(
+        (each.ready_ns - round(each.import_s * 1e9), each.ready_ns) for of_place in imports.values() for each in of_place
+    )
+    steps = [each for each in zip(moments[:-1].tolist(), moments[1:].tolist(), strict=True) if each not in set(gaps)]
+    calm_ns = [until - since for since, until in steps if not loads.within(since, until)]
+    if not calm_ns:
+        return 0.0, 0.0
+    usual_ns = float(np.median(calm_ns))
+    return usual_ns, sum(until - since - usual_ns for since, until in steps if loads.within(since, until)) * 1e-9
 
 
 def _import_s(

@@ -85,6 +85,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     last_loss: float | None = None
     steps: int | None = None
     step_s: float | None = None
+    calm_step_s: float | None = None
+    loading_s: float | None = None
     number: int | None = None
     """Of an XID."""
     went_on: bool
@@ -175,7 +177,7 @@ def row_of(outcome: Outcome, losses: Losses) -> Row:
         **common, stall_s=made.longest_s, lost_steps=made.lost_steps, loss_equal=losses.equal(0, made.steps),
         total_s=made.total_s, lost_work_s=made.lost_work_s, restart_s=made.restart_s, import_s=made.import_s,
         goodput=made.goodput, samples_lost=made.samples_lost, last_loss=made.last_loss, steps=made.steps,
-        step_s=made.step_s,
+        step_s=made.step_s, calm_step_s=made.calm_step_s, loading_s=made.loading_s,
     )  # fmt: skip
 
 
