@@ -123,7 +123,9 @@ def _beside_loading(
 ) -> tuple[float, float]:
     """The median step while nothing loads, in ns, and how much longer steps took while something did, in s."""
     loads = Intervals(
-        (each.ready_ns - round(each.import_s * 1e9), each.ready_ns) for of_place in imports.values() for each in of_place
+        (each.ready_ns - round(each.import_s * 1e9), each.ready_ns)
+        for of_place in imports.values()
+        for each in of_place
     )
     steps = [each for each in zip(moments[:-1].tolist(), moments[1:].tolist(), strict=True) if each not in set(gaps)]
     calm_ns = [until - since for since, until in steps if not loads.within(since, until)]
