@@ -8,10 +8,13 @@ import msgspec
 
 from foliot_schemas.bounds import Bound, Count, Name, Text, Time, check_name
 from foliot_schemas.collective import MOST_RANKS, ProcessState
+from foliot_schemas.gpu import XID  # noqa: TC001 - msgspec reads annotations at run time
 
 MOST_WORKERS_OF_A_NODE = 128
 """Processes of one job that a node tells of: twice its ranks, as each may have a spare."""
+MOST_XIDS = 16
 NO_RANK = -1
+NO_USER = -1
 
 Stage = Literal["spare", "forming", "copying", "training", "broken", "over", "failed"]
 
@@ -55,10 +58,15 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Steps that it had done before the replacement, and the job does again."""
     reason: Text = ""
     """Why it has failed, or waits."""
+    user: Annotated[int, msgspec.Meta(ge=NO_USER, lt=1 << 32)] = NO_USER
+    """The number of the user whose process it is, on its node; -1: the node does not say."""
 
 
 class WorkerBatch(msgspec.Struct, frozen=True, kw_only=True, tag="worker.v1"):
-    """The processes of one job on one node: at once when one comes into another stage, and each second."""
+    """The processes of one job on one node: at once when one comes into another stage, and each second.
+
+    At once, too, when a GPU of the node has an error of another kind.
+    """
 
     job: Name
     """The job, as its processes name it."""
@@ -72,6 +80,8 @@ class WorkerBatch(msgspec.Struct, frozen=True, kw_only=True, tag="worker.v1"):
     """The number of the job's ranks."""
     workers: Annotated[tuple[WorkerState, ...], msgspec.Meta(max_length=MOST_WORKERS_OF_A_NODE)]
     """The processes."""
+    xids: Annotated[tuple[XID, ...], msgspec.Meta(max_length=MOST_XIDS)] = ()
+    """Kinds of errors of its GPUs that the node has seen in the last hour, by their numbers; the newest ones."""
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.

@@ -237,6 +237,7 @@ def _worker_batch(draw: st.DrawFn) -> WorkerBatch:
     return WorkerBatch(
         job=draw(st.sampled_from(["pretrain", "other"])), node=draw(st.sampled_from([*NODES, "node9"])),
         at_ns=draw(times), bound_ns=draw(bounds), size=4, workers=states,
+        xids=tuple(draw(st.lists(st.sampled_from([0, 31, 79, 65_535]), max_size=3))),
     )  # fmt: skip
 
 

@@ -283,6 +283,7 @@ class Agent:
         self._spawn(self._bus.publish(channel, batch, batch.job, batch.node))
 
     def _publish_gpu_error(self, error: GpuError) -> None:
+        self._ranks.note_gpu_error(error.xid)
         self._spawn(self._bus.publish(GPU, error, error.node))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

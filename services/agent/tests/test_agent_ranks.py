@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -344,6 +345,22 @@ def test_what_a_generation_left_undone_is_forgotten_with_its_groups():
 
     assert [(each.rank, each.generation) for each in batch.ranks] == [(0, 1)]
     assert (batch.rows()["number"].tolist(), batch.members) == ([1, 2], ())
+
+
+def opened():
+    """How many files this process has open."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+async def test_claims_one_after_the_other_leave_nothing_open(heard):
+    """Any process may make them. Each takes the rank from the one before."""
+    heard.speak(packet())
+    await until(lambda: state(heard) == "running")
+    before = opened()
+    for generation in range(1, 100):
+        heard.speak(packet(began_ns=7 + generation, generation=generation)).close()
+    await until(lambda: heard.told[-1].ranks[0].generation == 99)
+    await until(lambda: opened() <= before + 3)
 
 
 async def test_of_two_that_claim_a_rank_the_one_of_the_higher_generation_has_it(heard):

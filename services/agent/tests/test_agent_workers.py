@@ -201,6 +201,34 @@ async def test_a_worker_is_told_at_once_when_its_stage_changes(heard, monkeypatc
     heard.told[-1].check()
 
 
+async def test_errors_of_gpus_are_told_at_once_with_the_workers_of_each_job(heard, monkeypatch):
+    """Each kind once, for an hour; and whose processes the workers are."""
+    monkeypatch.setattr(rank_socket, "_EACH_S", 1_000)
+    heard.note_gpu_error(31)
+    heard.speak(worker())
+    await until(lambda: last(heard) == {7: ("training", "running")})
+    assert heard.told[-1].xids == (31,)
+    assert heard.told[-1].workers[0].user == os.getuid()
+    heard.note_gpu_error(79)
+    await until(lambda: heard.told[-1].xids == (31, 79))
+    told = len(heard.told)
+    heard.note_gpu_error(31)
+    await asyncio.sleep(0.1)
+    assert len(heard.told) == told
+
+
+def test_errors_of_gpus_are_few_and_forgotten(workers):
+    """The newest kinds are told, and each for an hour after it was seen last."""
+    workers.take(worker_said(), EPOCH_NS, 20 * S)
+    for xid in range(20):
+        workers.note_gpu_error(xid, (20 + xid) * S)
+    workers.note_gpu_error(10, 50 * S)
+    (batch,) = workers.batches(60 * S, 100)
+    assert batch.xids == (4, 5, 6, 7, 8, 9, *range(11, 20), 10)
+    (batch,) = workers.batches((50 + 3_599) * S, 100)
+    assert batch.xids == (10,)
+
+
 async def test_workers_that_change_together_are_told_together(heard):
     """However often they change, the fleet is told a hundred times a second at most."""
     speakers = [heard.speak(worker(process, process)) for process in range(4)]

@@ -310,6 +310,25 @@ def test_a_rank_that_was_replaced_excuses_nobody_in_its_place(job):
     assert said(job) == [("rank3", "absent"), ("rank3", "replaced")] * 2
 
 
+@pytest.mark.parametrize(("takes_s", "named"), [(40, []), (80, [("rank3", "absent")])])
+def test_a_process_that_has_just_come_may_set_itself_up(job, takes_s, named):
+    """Its first step takes longer than that of the others, as it compiles; it has a minute."""
+    job.lose(3)
+    job.fail(0)
+    job.replace(3)
+    job.run(1)
+    job.train()
+    assert said(job) == [("rank3", "dead")]
+    job.ranks[3].halted = True
+    job.run(takes_s)
+    assert [each for each in said(job) if each[1] != "replaced"] == named
+    job.ranks[3].halted = False
+    job.run(10)
+    job.ranks[3].halted = True
+    job.run(8)
+    assert said(job)[-1] == ("rank3", "moving" if named else "absent"), "a pause of its own is learnt"
+
+
 def test_those_whose_collective_failed_are_not_blamed(job):
     """They begin nothing more, as they wait for an order; another of the ring still waits for them."""
     job.lose(3)

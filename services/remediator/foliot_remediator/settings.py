@@ -118,8 +118,11 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     replacements_per_hour: int = 64
     """Ranks of all jobs that may be replaced in an hour: those of eight such nodes."""
     replacements_without_progress: int = 3
-    """How often in a row a job's ranks may be replaced without a new step of the job. Then its program is at fault, and
+    """How often in a row a job's ranks may be replaced without a step of the job. Then its program is at fault, and
     nothing is replaced until it makes one."""
+    replace_hung_s: float = 120.0
+    """How long a rank whose process runs may make no step until it is replaced. It may be at work, as one that writes a
+    checkpoint for all others. One that is gone, stopped or cut off is replaced at once."""
     nics_away: int = 64
     """NICs that may be away at once; the smaller of this limit and the share holds. One always may. More at once is
     no failure of NICs, and moving would not help."""

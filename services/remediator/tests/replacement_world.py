@@ -21,7 +21,7 @@ FORMS_NS = 300_000_000
 
 @dataclass
 class Mate:
-    """A process of the job. It does a step each 100 ms while all of its group do."""
+    """A process of the job. It does a step each 100 ms while all of its group do, if the world says nothing else."""
 
     node: str
     number: int
@@ -36,6 +36,9 @@ class Mate:
     heard_ns: int = START
     order: ReplaceRank | None = None
     job: str = JOB
+    meet: str = ""
+    user: int = 1_000
+    stepped_ns: int = 0
 
     @property
     def is_up(self):
@@ -46,8 +49,9 @@ class Mate:
         """What its node says of it."""
         return WorkerState(
             process=self.number, rank=self.rank, generation=self.generation, step=self.step, stage=self.stage,
-            alive=self.alive, meet=f"{self.node}:29500" if self.alive == "running" else "", since_ns=self.since_ns,
+            alive=self.alive, meet=(self.meet or f"{self.node}:29500") if self.alive == "running" else "", since_ns=self.since_ns,
             heard_ns=self.heard_ns, formed_ns=self.formed_ns, first_step_ns=self.first_step_ns,
+            user=self.user,
         )  # fmt: skip
 
 
@@ -65,11 +69,15 @@ class ReplacementWorld(World):
         self.stuck: list[Mate] = []
         """Those whose programs hang: they leave no group."""
         self.crashing = False
+        self.step_ns = self.copy_ns = 0
+        """How long a step takes, if longer than usual, and the copy of a state."""
         self.delays: dict[tuple[str, str], int] = {}
         """One-way delays between nodes that are not 50 µs, in ns."""
         self.said: set[str] = set()
         """Nodes that have something to tell at once."""
-        super().__init__(nodes, 1, **{"replace": "act", "spares": limits, **settings})
+        self.xids: dict[str, tuple[int, ...]] = {}
+        """Errors of their GPUs of which nodes tell."""
+        super().__init__(nodes, 1, **{"replace": "act", "spares": limits, "replace_hung_s": 0.01, **settings})
         self.add(ranks, spares)
         self.run(5.0)
         assert not self.decisions
@@ -164,7 +172,15 @@ class ReplacementWorld(World):
         mates = [mate for mate in self.mates if mate.node == name and mate.job == job]
         size = max(len({mate.rank for mate in self.mates if mate.rank >= 0 and mate.job == job}), 1)
         states = tuple(mate.state() for mate in mates)
-        return WorkerBatch(job=job, node=name, at_ns=self.now_ns, bound_ns=1_000, size=size, workers=states)
+        return WorkerBatch(
+            job=job,
+            node=name,
+            at_ns=self.now_ns,
+            bound_ns=1_000,
+            size=size,
+            workers=states,
+            xids=self.xids.get(name, ()),
+        )
 
     def work(self, mates):
         """One step of a job, or of the forming of its group."""
@@ -174,24 +190,32 @@ class ReplacementWorld(World):
                 self.follow(mate)
         size = len({mate.rank for mate in mates} - {-1})
         for generation in {mate.generation for mate in mates if mate.rank >= 0}:
-            group = [mate for mate in mates if mate.rank >= 0 and mate.generation == generation]
+            group = [
+                mate for mate in mates if mate.rank >= 0 and mate.generation == generation and mate.alive != "gone"
+            ]
             if len(group) == size and all(mate.is_up and mate.node not in self.cut for mate in group):
                 self.work_together(group)
 
     def work_together(self, group):
         """A group that is whole does a step, or forms."""
         if all(mate.stage == "training" for mate in group):
+            if self.now_ns - max(mate.stepped_ns for mate in group) < self.step_ns:
+                return
             for mate in group:
-                mate.step += 1
+                mate.step, mate.stepped_ns = mate.step + 1, self.now_ns
                 if mate.generation and not mate.first_step_ns:
                     mate.first_step_ns = self.now_ns
                     self.said.add(mate.node)
         elif all(mate.stage == "forming" and self.now_ns - mate.since_ns >= FORMS_NS for mate in group):
             for mate in group:
-                mate.step, mate.formed_ns = max(each.step for each in group), self.now_ns
-                self.stage(mate, "training")
+                mate.step, mate.formed_ns, mate.stepped_ns = max(each.step for each in group), self.now_ns, self.now_ns
+                self.stage(mate, "copying" if self.copy_ns else "training")
             if self.crashing:
                 self.die(0, tell=False, job=group[0].job)
+        elif all(mate.stage == "copying" and self.now_ns - mate.since_ns >= self.copy_ns for mate in group):
+            for mate in group:
+                mate.stepped_ns = self.now_ns
+                self.stage(mate, "training")
 
     def follow(self, mate):
         """A process takes an order, at once or at its step."""
@@ -277,12 +301,14 @@ class ReplacementWorld(World):
         """A person wants a node to be left, or used again; returns the commands given."""
         return self.see(Drain(node=f"node{number}", at_ns=self.now_ns, over=over))
 
-    def hardware(self, number, state="failed"):
-        """The detector's event about a node; returns the commands given."""
+    def hardware(self, number, state="failed", *, told=(79,)):
+        """The node tells of errors of a GPU, and the detector of a fault; returns the commands given."""
         fault = f"node{number}/xid-79"
-        return self.see(
-            Event(
-                id=f"{fault}/{state}", kind="hardware", who=f"node{number}", state=state, at_ns=self.now_ns,
-                since_ns=self.now_ns, fault=fault,
-            )
+        event = Event(
+            id=f"{fault}/{state}", kind="hardware", who=f"node{number}", state=state, at_ns=self.now_ns,
+            since_ns=self.now_ns, fault=fault, evidence={"xid": 79},
         )  # fmt: skip
+        if told and state != "restarted":
+            self.xids[f"node{number}"] = told
+            self.tell(f"node{number}")
+        return self.see(event)

@@ -460,6 +460,37 @@ def test_a_node_whose_hardware_has_a_fault_is_left(world, state, is_planned):
     assert world.run(10.0) == []
 
 
+@pytest.mark.parametrize("told", [(), (31,)])
+@pytest.mark.parametrize("state", ["failed", "degraded"])
+def test_a_node_that_knows_of_no_such_error_is_not_left(world, told, state):
+    """A detector that is wrong moves no rank. That is said once of each rank, and no such node gets a rank either."""
+    world.hardware(1, state, told=told)
+    world.hardware(4, state, told=told)
+    assert world.run(2.5) == []
+    world.run(10.0)
+    assert (world.orders, world.guards()) == ([], ["not-confirmed"])
+    refusal = world.refusals[0]
+    assert (refusal.evidence["own"], refusal.evidence["xid"]) == (" ".join(map(str, told)) or "no error", 79)
+    world.lose(2)
+    assert takers(world.orders[0]) == {2: "node5"}
+
+
+@pytest.mark.parametrize("late_s", [0.5, 5.0])
+def test_a_node_that_tells_of_the_error_later_is_left_then(world, late_s):
+    """The words of node and detector come by different ways, and may overtake each other."""
+    world.hardware(1, told=())
+    world.run(late_s)
+    assert world.orders == []
+    world.xids["node1"] = (31, 79)
+    world.tell("node1")
+    world.run(0.3)
+    assert takers(world.orders[0]) == {1: "node4"}
+    world.xids.clear()  # its agent starts anew, and knows of no error
+    world.lose(2, number=2)
+    assert world.orders[1].cause == "dead"
+    assert takers(world.orders[1])[2] == "node5"
+
+
 def test_a_node_that_has_started_anew_is_left_alone(world):
     """Its fault is over."""
     world.hardware(4, "failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foliot_schemas import WorkerBatch, WorkerState
-from foliot_schemas.worker import MOST_WORKERS_OF_A_NODE, NO_RANK
+from foliot_schemas.worker import MOST_WORKERS_OF_A_NODE, MOST_XIDS, NO_RANK, NO_USER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,6 +17,8 @@ _EACH_NS = 1_000_000_000
 """How often a job is told of which nothing is new."""
 _KEPT_NS = 60_000_000_000
 """How long a worker is told whose process has ended."""
+_ERRORS_KEPT_NS = 3_600_000_000_000
+"""How long an error of a GPU is told."""
 _DATED = ("left_ns", "formed_ns", "copied_ns", "first_step_ns")
 
 
@@ -35,6 +37,8 @@ class Worker:
         """Whether the fleet was not told yet what it came to."""
         self.told: tuple[int, int] | None = None
         """Generation and rank of the last order that was passed on to it."""
+        self.user = NO_USER
+        """Whose process it is."""
         self.untold = ""
         """Why an order could not be passed on to it."""
         self.epoch_ns = epoch_ns
@@ -92,6 +96,7 @@ class Worker:
             process=said.process, rank=said.rank, generation=said.generation, step=said.step, stage=said.stage,
             alive=self.alive, meet=said.meet, since_ns=self.since_ns, heard_ns=self.heard_ns,
             state_bytes=said.state_bytes, state_from=said.state_from, lost_steps=said.lost_steps, reason=said.why,
+            user=self.user,
             **{name: dated_ns for name, (_, dated_ns) in self._dated.items()},
         )  # fmt: skip
 
@@ -119,6 +124,8 @@ class JobWorkers:
         self._workers: dict[tuple[str, int], Worker] = {}
         self._told_ns: dict[str, int] = {}
         """When each job was told last."""
+        self._errors_ns: dict[int, int] = {}
+        """Kinds of GPUs' errors, and when the last of each was seen; the newest kind comes last."""
 
     def take(self, report: WorkerReport, epoch_ns: int, at_ns: int) -> Worker:
         """Takes a report; says whose it is.
@@ -145,6 +152,16 @@ class JobWorkers:
             self._forget_other_sizes(report)
         return worker
 
+    def note_gpu_error(self, xid: int, at_ns: int) -> bool:
+        """Takes that a GPU of the node has an error; returns whether jobs are to be told at once."""
+        is_news = self._errors_ns.pop(xid, None) is None
+        self._errors_ns[xid] = at_ns
+        if len(self._errors_ns) > MOST_XIDS:
+            del self._errors_ns[next(iter(self._errors_ns))]
+        if is_news:
+            self._told_ns.clear()
+        return is_news and bool(self._workers)
+
     def find(self, job: str, process: int) -> Worker | None:
         """The worker of this name; None: it is not known."""
         return self._workers.get((job, process))
@@ -157,6 +174,9 @@ class JobWorkers:
         """What is due now: jobs of which something is new, and each second every job."""
         self._workers = {
             key: each for key, each in self._workers.items() if not each.over_ns or at_ns - each.over_ns < _KEPT_NS
+        }
+        self._errors_ns = {
+            xid: seen_ns for xid, seen_ns in self._errors_ns.items() if at_ns - seen_ns < _ERRORS_KEPT_NS
         }
         by_job: dict[str, list[Worker]] = {}
         for worker in self._workers.values():
@@ -176,7 +196,8 @@ class JobWorkers:
             states.append(worker.state())
             size = worker.report.size
         return WorkerBatch(
-            job=job, node=self._node, at_ns=at_ns, bound_ns=bound_ns, size=size, workers=tuple(states)
+            job=job, node=self._node, at_ns=at_ns, bound_ns=bound_ns, size=size, workers=tuple(states),
+            xids=tuple(self._errors_ns),
         )  # fmt: skip
 
     def _make_room(self) -> None:

@@ -61,6 +61,11 @@ class _Connection:
         """The one for whom it speaks; None: it has said nothing yet."""
         return self.rank if self.rank is not None else self.worker
 
+    @property
+    def is_displaced(self) -> bool:
+        """Whether another process has the rank for which it spoke."""
+        return self.rank is not None and self.rank.is_displaced
+
 
 class RankSocket:
     """Listens for ranks and workers. Open it by `open`, and `close` it.
@@ -173,6 +178,11 @@ class RankSocket:
             return f"cannot be told: {error.strerror}"
         return ""
 
+    def note_gpu_error(self, xid: int) -> None:
+        """Tells the fleet, with the workers of each job, that a GPU of the node has an error."""
+        if self._workers.note_gpu_error(xid, self._clock.now_ns()) and self._listening is not None:
+            self._tell_soon()
+
     async def news(self) -> None:
         """Waits until a worker has spoken or ended."""
         await self._news.wait()
@@ -189,7 +199,11 @@ class RankSocket:
         """Passes on what has become of a worker."""
         self._news.set()
         self._news = asyncio.Event()
-        if worker.is_news and self._due is None:
+        if worker.is_news:
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self._due is None:
             loop = asyncio.get_running_loop()
             self._due = loop.call_at(max(self._told_s + _APART_S, loop.time()), self._tell_workers)
 
@@ -242,7 +256,7 @@ class RankSocket:
             self._take_worker(connection, packet)
         else:
             self._take_rank(connection, packet)
-        for silent in [each for each in self._silent if each.speaker is connection.speaker]:
+        for silent in [each for each in self._silent if each.speaker is connection.speaker or each.is_displaced]:
             self._silent.discard(silent)
             self._let_go(silent)
         if connection.worker is not None:
@@ -275,7 +289,7 @@ class RankSocket:
         worker = self._workers.take(report, *self._dates())
         if known is None:
             worker.told = None  # what it has not read of its former connection is lost
-        connection.worker = worker
+        connection.worker, worker.user = worker, connection.process.user
 
     def _check_user(self, connection: _Connection, job: str) -> None:
         """Checks that a job's processes are not another user's.
@@ -349,7 +363,7 @@ class RankSocket:
         self._connections.discard(connection)
         asyncio.get_running_loop().remove_reader(connection.socket)
         connection.socket.close()
-        if connection.speaker is None or connection.speaker.over_ns:
+        if connection.speaker is None or connection.speaker.over_ns or connection.is_displaced:
             self._let_go(connection)
         elif not connection.process.pid or connection.process.look() == "gone":
             self._end(connection)

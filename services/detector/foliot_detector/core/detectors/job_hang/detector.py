@@ -156,7 +156,7 @@ class JobHangDetector:
         for key, finding in found.items():
             if now_ns - since[key] < finding.confirmed_ns or longest_ns < patience_ns:
                 continue
-            if finding.state == "absent" and longest_ns < self._learnt_ns(finding.who):
+            if finding.state == "absent" and longest_ns < self._allowed_ns(job, finding.who):
                 continue
             if finding.who != job.name or not self._open.get(job.name):
                 yield from self._say(job.name, finding, now_ns)
@@ -186,6 +186,13 @@ class JobHangDetector:
         if 2 * len(gaps) < len(job.ranks):
             return self._hold_ns * _SETTING_UP_TIMES
         return self._hold_ns + _USUAL_TIMES * max(gaps)
+
+    def _allowed_ns(self, job: TrainingJob, who: str) -> int:
+        """For how long a rank may be absent: as it was before, or while a process sets itself up that has just come."""
+        number = rank_of(who)
+        rank = None if number is None else job.ranks.get(number)
+        is_new = rank is not None and rank.state.generation > 0 and rank.moves <= _LEAST_MOVES
+        return max(self._learnt_ns(who), self._hold_ns * _SETTING_UP_TIMES if is_new else 0)
 
     def _learnt_ns(self, who: str) -> int:
         """For how long a rank may hold up the others, as it did so before and went on by itself."""

@@ -99,14 +99,19 @@ class Case:
     # -- at once ------------------------------------------------------------------------------------------------------
 
     def urgent(
-        self, job: TrainingJob, troubled: TroubledNodes, hearing: Hearing
+        self, job: TrainingJob, troubled: TroubledNodes, hearing: Hearing, hung_ns: int
     ) -> tuple[dict[int, Reason], list[Doubt]]:
-        """The ranks that need another process at once, and what speaks against other losses."""
-        lost, doubts = self._blamed(job, hearing)
+        """The ranks that need another process at once, and what speaks against other losses.
+
+        Parameters:
+            hung_ns: how long a process that runs may do no step.
+        """
+        lost, doubts = self._blamed(job, hearing, hung_ns)
         members = self.members(job)
         for rank, wish in self._leaving(members, troubled):
             if wish.is_urgent and not members[rank].is_over:
                 lost.setdefault(rank, wish.reason)
+        doubts += self._unfounded(members, troubled, hearing.now_ns)
         for rank, reason in self._failing(job, members, hearing):
             lost.setdefault(rank, reason)
         if lost:  # nobody has to wait for an event about a rank that cannot come with the others
@@ -124,7 +129,7 @@ class Case:
         is_whole = all(rank in lost for rank, worker in members.items() if worker.node in nodes)
         return is_whole or now_ns >= self.gathered_ns
 
-    def _blamed(self, job: TrainingJob, hearing: Hearing) -> tuple[dict[int, Reason], list[Doubt]]:
+    def _blamed(self, job: TrainingJob, hearing: Hearing, hung_ns: int) -> tuple[dict[int, Reason], list[Doubt]]:
         """Losses that are believed, and doubts about others; those that are over are forgotten."""
         lost: dict[int, Reason] = {}
         doubts: list[Doubt] = []
@@ -132,7 +137,7 @@ class Case:
         for rank, loss in [*self.losses.items()]:
             if rank in pending or self._is_answered(loss.cause, rank):
                 continue
-            verdict = judge(loss, job, hearing)
+            verdict = judge(loss, job, hearing, hung_ns)
             if verdict.is_over:
                 del self.losses[rank]
             elif verdict.believed:
@@ -140,6 +145,12 @@ class Case:
             elif verdict.against is not None:
                 doubts.append(Doubt(rank, loss.cause, verdict.against))
         return lost, doubts
+
+    def _unfounded(self, members: Mapping[int, Worker], troubled: TroubledNodes, now_ns: int) -> Iterator[Doubt]:
+        """What speaks against leaving the nodes of which it is said that their hardware has a fault."""
+        for rank, worker in members.items():
+            if not worker.is_over and (doubt := troubled.doubt(worker.node, now_ns)) is not None:
+                yield Doubt(rank, *doubt)
 
     def _failing(self, job: TrainingJob, members: dict[int, Worker], hearing: Hearing) -> Iterator[tuple[int, Reason]]:
         """Ranks of the group that was ordered whose process cannot be of it: spares, or others while a group waits."""
@@ -152,7 +163,11 @@ class Case:
         has_left = hearing.now_ns >= course.due_ns  # before, spares alone wait, which says nothing of the others
         for rank, worker in members.items():
             word = "" if worker.is_over else trouble(worker, hearing.read_ns)
-            if not word and not worker.is_over and course.is_kept_by(worker, members.values(), hearing.now_ns):
+            if (
+                not word
+                and not worker.is_over
+                and course.is_kept_by(worker, members.values(), job.step_ns, hearing.now_ns)
+            ):
                 word = "absent"
             is_known = word != "silent" or hearing.is_away(worker)
             is_missed = has_left and witnessed(worker, members.values(), course.order.generation)

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 _AGAIN_NS = 2_000_000_000
 """A node whose workers have not taken the generation for so long is asked again: a command may have been lost."""
-_STAYS_NS = 5_000_000_000
-"""A process that keeps its former group for so long does not leave it any more, though it was asked again: its program
-hangs. The others wait for it for ten seconds."""
+_STAYS_NS, _STAYS_STEPS = 5_000_000_000, 3
+"""A process that keeps its former group for so long, and so many usual steps, does not leave it any more, though it was
+asked again: its program hangs."""
 GIVEN_UP_NS = 20_000_000_000
-"""After so long a group is not formed any more: survivors wait for an order for as long."""
+"""After so long, and as many steps as above, a group is not formed any more: survivors wait for an order for as long."""
+_COPIED_NS = 600_000_000_000
+"""A group that has formed may take so long for the state and the first step: 75 GB at a gigabit a second."""
 
 
 class Reason(NamedTuple):
@@ -85,10 +87,17 @@ class Course:
         }
         return sorted(node for node in behind & self.asked_ns.keys() if self._is_late(node, hearing.now_ns))
 
-    def is_kept_by(self, worker: Worker, members: Collection[Worker], now_ns: int) -> bool:
+    def is_given_up(self, job: TrainingJob, now_ns: int) -> bool:
+        """Whether the group is late beyond hope. One that has formed still has its state to copy."""
+        running = [worker for worker in self.members(job).values() if worker.runs]
+        has_formed = bool(running) and all(map(self._has_formed, running)) and not self.pending(job)
+        allowed_ns = _COPIED_NS if has_formed else GIVEN_UP_NS
+        return now_ns - self.due_ns > allowed_ns + _STAYS_STEPS * job.step_ns
+
+    def is_kept_by(self, worker: Worker, members: Collection[Worker], step_ns: int, now_ns: int) -> bool:
         """Whether a process does not leave its former group, while one of another node waits for it in this one."""
-        generation = self.order.generation
-        if self.order.at_step or worker.state.generation >= generation or now_ns - self.due_ns < _STAYS_NS:
+        generation, allowed_ns = self.order.generation, max(_STAYS_NS, _STAYS_STEPS * step_ns)
+        if self.order.at_step or worker.state.generation >= generation or now_ns - self.due_ns < allowed_ns:
             return False
         return any(each.node != worker.node and each.runs and each.state.generation == generation for each in members)
 
@@ -96,6 +105,10 @@ class Course:
         """Whether a process on a node that is to have a rank has not taken the generation."""
         members = self.members(job).values()
         return any(each.node == node and each.state.generation < self.order.generation for each in members)
+
+    def _has_formed(self, worker: Worker) -> bool:
+        state = worker.state
+        return state.generation >= self.order.generation and state.stage in ("copying", "training")
 
     def _is_late(self, node: str, now_ns: int) -> bool:
         asked_ns = self.asked_ns[node]

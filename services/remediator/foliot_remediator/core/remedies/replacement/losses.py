@@ -25,6 +25,7 @@ _LEAST_CONFIDENCE = 0.5
 """As for losses of NICs. A node that this process itself hears nothing of needs no confidence."""
 _BY_STEPS = frozenset({"absent", "mismatch", "silent"})
 """Words after which a worker that does no step is held to be the one for which others wait."""
+_NO_STEP = "no step"
 _WAITING = MEETING | {"broken"}
 """Stages in which a worker does no steps."""
 
@@ -56,11 +57,14 @@ class Verdict(NamedTuple):
     against: Objection | None = None
 
 
-def judge(loss: Loss, job: TrainingJob, hearing: Hearing) -> Verdict:
+def judge(loss: Loss, job: TrainingJob, hearing: Hearing, hung_ns: int) -> Verdict:
     """Whether a loss is believed. One node's word alone is not enough.
 
     What speaks for it must come from the rank's own node, or from this process's own ears, and from the node of another
     rank, which must be seen to wait.
+
+    Parameters:
+        hung_ns: how long a process that runs may do no step. It may be at work, as when it writes a checkpoint.
     """
     ranks, now_ns, read_ns = job.ranks(), hearing.now_ns, hearing.read_ns
     worker = ranks.get(loss.rank)
@@ -71,8 +75,8 @@ def judge(loss: Loss, job: TrainingJob, hearing: Hearing) -> Verdict:
     others = [each for each in ranks.values() if each.node != worker.node and not each.is_over]
     after_ns = max(loss.at_ns, loss.since_ns + _LATE_NS)
     stepping = sum(each.stepped_since(after_ns) for each in others)
-    waiting = sum(_waits_since(each, loss.since_ns) for each in others)
-    own = _own_word(loss, worker, read_ns)
+    waiting = sum(_waits_since(each, loss.since_ns, job.step_ns) for each in others)
+    own = _own_word(loss, worker, read_ns, job.step_ns)
     evidence: Evidence = {
         "own": own or f"{worker.state.alive}, {worker.state.stage}", "others": len(others), "others_waiting": waiting,
         "others_stepping": stepping,
@@ -84,12 +88,12 @@ def judge(loss: Loss, job: TrainingJob, hearing: Hearing) -> Verdict:
     if loss.confidence < _LEAST_CONFIDENCE and not worker.is_silent(read_ns):
         evidence = {"confidence": loss.confidence, **evidence}
         return Verdict(against=Objection(guard="confidence", evidence=evidence))
-    return Verdict(believed=True)
+    return Verdict(believed=own != _NO_STEP or now_ns - loss.since_ns >= hung_ns)
 
 
-def _waits_since(worker: Worker, since_ns: int) -> bool:
+def _waits_since(worker: Worker, since_ns: int, step_ns: int) -> bool:
     """Whether a worker is seen to do no steps since a time."""
-    return worker.runs and (worker.state.stage in _WAITING or worker.stands_since(since_ns + _LATE_NS))
+    return worker.runs and (worker.state.stage in _WAITING or worker.stands_since(since_ns + _LATE_NS, step_ns))
 
 
 def trouble(worker: Worker, read_ns: int) -> str:
@@ -107,11 +111,11 @@ def witnessed(worker: Worker, members: Collection[Worker], generation: int) -> b
     return any(each.runs and each.state.stage in _WAITING and not each.is_settled(generation) for each in others)
 
 
-def _own_word(loss: Loss, worker: Worker, read_ns: int) -> str:
+def _own_word(loss: Loss, worker: Worker, read_ns: int, step_ns: int) -> str:
     """What the rank's own node says of it, or what is not heard of that node; empty: nothing that speaks for it."""
     if found := trouble(worker, read_ns):
         return found
-    return "no step" if loss.word in _BY_STEPS and _waits_since(worker, loss.since_ns) else ""
+    return _NO_STEP if loss.word in _BY_STEPS and _waits_since(worker, loss.since_ns, step_ns) else ""
 
 
 def _is_another(loss: Loss, job: TrainingJob, worker: Worker) -> bool:

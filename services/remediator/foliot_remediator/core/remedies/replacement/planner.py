@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -112,9 +113,18 @@ def _meeting_point(
         worker
         for _, worker in sorted(staying.items())
         if worker.state.meet and worker.lives(read_ns) and worker.node not in avoided
+        if not _is_loopback(worker.state.meet)
     ]
     best = next((worker for worker in able if worker.node not in losing), able[0] if able else None)
     return None if best is None else best.state.meet
+
+
+def _is_loopback(meet: str) -> bool:
+    """Whether others would find themselves at a place of meeting. Names are taken as they are."""
+    try:
+        return ipaddress.ip_address(meet.rpartition(":")[0].strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _change(rank: int, loser: Worker, taker: Worker) -> RankChange:

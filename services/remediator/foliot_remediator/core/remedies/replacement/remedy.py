@@ -14,7 +14,7 @@ from foliot_remediator.core.actions.decision_request import DecisionRequest
 from foliot_remediator.core.actions.fleet_view import is_refusal
 from foliot_remediator.core.actions.guards import Budget, Objection
 from foliot_remediator.core.remedies.replacement.case import Case, Straggler
-from foliot_remediator.core.remedies.replacement.course import GIVEN_UP_NS, Course, Reason
+from foliot_remediator.core.remedies.replacement.course import Course, Reason
 from foliot_remediator.core.remedies.replacement.hearing import Hearing
 from foliot_remediator.core.remedies.replacement.limits import Limits
 from foliot_remediator.core.remedies.replacement.losses import Loss
@@ -141,7 +141,7 @@ class Replacement:
         if now_ns - event.at_ns > _OLD_NS:
             return []
         if event.kind == HARDWARE.name and event.who in self._view.inventory.nodes:
-            self._troubled.take_hardware(event)
+            self._troubled.take_hardware(event, now_ns)
             return self._stir_all(now_ns)
         if event.kind not in (HANG.name, STRAGGLER.name):
             return []
@@ -200,6 +200,8 @@ class Replacement:
                 case.retry_ns = 0  # a spare is new
         reports = self._view.health.reports
         self._jobs.take(batch, lambda at_ns: reports.here_ns(batch.node, at_ns, now_ns), now_ns)
+        if self._troubled.take_xids(batch.node, batch.xids):
+            return self._stir_all(now_ns)
         return self._stir(batch.job, now_ns) if case is not None else []
 
     def _case(self, name: str, now_ns: int) -> Case:
@@ -257,7 +259,7 @@ class Replacement:
             return []
         hearing = Hearing(self._view.health, now_ns)
         made = self._follow(case, job, hearing) + self._leave_to_nobody(case, job, now_ns)
-        lost, doubts = case.urgent(job, self._troubled, hearing)
+        lost, doubts = case.urgent(job, self._troubled, hearing, round(self._settings.replace_hung_s * _S))
         for rank, cause, objection in doubts:
             made += self._object(objection, f"{name}/rank{rank}", cause, now_ns)
         if not lost:
@@ -336,7 +338,7 @@ class Replacement:
             case.course = None
             return []
         request = course.request._replace(base_ns=now_ns, now_ns=now_ns, lasts_ns=0)
-        if now_ns - course.due_ns > GIVEN_UP_NS:
+        if course.is_given_up(job, now_ns):
             case.course = None
             case.answer(course.reasons)
             generation = course.order.generation

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from foliot_remediator.core.actions.guards import object_to_clocks
 from foliot_remediator.core.state.state_machine import State
 from foliot_schemas.names import nic_name
+from foliot_schemas.worker import NO_USER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -105,14 +106,17 @@ class SpareChoice:
             return "its process is not heard"
         if node in search.avoided:
             return "the lost rank was there"
+        users = {each.state.user for each in (*search.losers.values(), *search.survivors)}
+        if NO_USER not in users | {worker.state.user} and worker.state.user not in users:
+            return "its process is another user's"
         return self._against_node(node, search.hearing.now_ns) or self._over_limit(worker, search)
 
     def _against_node(self, node: str, now_ns: int) -> str:
         """What speaks against a spare's node; empty: nothing."""
         if node not in self._inventory.nodes:
             return "it is not in the inventory"
-        if (wish := self._troubled.wish(node)) is not None:
-            return "it is drained" if wish.reason.word == "drain" else "its hardware has a fault"
+        if word := self._troubled.against_spare(node):
+            return "it is drained" if word == "drain" else "its hardware has a fault"
         bad = [
             nic
             for rail in self._inventory.rails(node)

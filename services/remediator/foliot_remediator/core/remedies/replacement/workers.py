@@ -32,6 +32,12 @@ MEETING = frozenset({"forming", "copying"})
 """Stages of a process whose group forms."""
 _STANDS_NS = 3 * _S
 """A process that was watched for so long without a step stands: that is three words of its node."""
+_STANDS_STEPS, _LATE_STEPS = 3, 2
+"""So many usual steps as well, or so many since its last one if it should have done one since something happened."""
+_RETURNS_NS = 5 * _S
+"""A job that is at fewer steps than it does in so long has gone back."""
+_BEFORE_NS = 2 * _S
+"""A process that had ended so long before all that live were there is of an earlier run of the job."""
 
 
 class Process(NamedTuple):
@@ -54,6 +60,8 @@ class Worker:
     """When its node last told of it."""
     stepped_ns: int = 0
     """When it spoke of its present step first; 0: it was at this step when it was told of first."""
+    ended_ns: int = 0
+    """When its end was told first; 0: it was not."""
 
     @property
     def name(self) -> Process:
@@ -92,10 +100,17 @@ class Worker:
         """Whether it has done a step after a time."""
         return self.stepped_ns > at_ns
 
-    def stands_since(self, at_ns: int) -> bool:
-        """Whether it has done no step after a time; False as long as nobody can know."""
+    def stands_since(self, at_ns: int, step_ns: int) -> bool:
+        """Whether it has done no step after a time, as far as its usual steps tell; False as long as nobody can know.
+
+        Parameters:
+            step_ns: how long a step of the job takes.
+        """
         from_ns = self.stepped_ns or self.first_ns
-        return self.told_ns - from_ns >= _STANDS_NS or from_ns <= at_ns < self.told_ns
+        stood_ns = self.told_ns - from_ns
+        if stood_ns >= max(_STANDS_NS, _STANDS_STEPS * step_ns):
+            return True
+        return from_ns <= at_ns < self.told_ns and stood_ns >= _LATE_STEPS * step_ns
 
     def is_settled(self, generation: int) -> bool:
         """Whether it does steps in a generation, or in a later one; or has done its work."""
@@ -119,12 +134,13 @@ class TrainingJob:
         self.generation_ns = 0
         """When it was first known."""
         self.highest_step = 0
-        """The most steps that any process had ever done."""
-        self._fruitless = 0
-        self._step_then = 0
-        """The highest step when the last generation was first known."""
+        """The most steps that a process has done, in this run of the job and since the last return to a checkpoint."""
+        self.fruitless = 0
+        """Generations in a row, up to the last, in which no step was done, and no new one was done since."""
         self._workers: dict[str, dict[int, Worker]] = {}
         """By node and process."""
+        self._heard_ns = 0
+        """When a node told of it last, by what it said."""
         self._holders: dict[int, Worker] | None = None
         self._samples: collections.deque[tuple[int, int]] = collections.deque(maxlen=_STEPS)
         """When the highest step was what."""
@@ -138,6 +154,7 @@ class TrainingJob:
             here_ns: makes the node's time this process's.
         """
         self.told_ns, self._holders, at_ns = now_ns, None, here_ns(batch.at_ns)
+        self._heard_ns = max(self._heard_ns, at_ns)
         known = self._workers.setdefault(batch.node, {})
         told = [state for state in batch.workers if state.generation <= _MOST_GENERATIONS]
         for state in told:
@@ -147,6 +164,7 @@ class TrainingJob:
             elif state.step > worker.state.step and state.stage not in MEETING:  # there, it is given its state
                 worker.stepped_ns = here_ns(state.heard_ns)
             worker.state, worker.told_ns = state, at_ns
+            worker.ended_ns = 0 if not (worker.is_gone or worker.is_over) else worker.ended_ns or at_ns
             known[state.process] = worker
         while len(known) > _MOST_OF_A_NODE:
             del known[next(iter(known))]
@@ -155,7 +173,7 @@ class TrainingJob:
     def note_generation(self, generation: int, now_ns: int) -> None:
         """Takes that a generation is told, or ordered."""
         if generation > self.generation:
-            self._fruitless, self._step_then = self.fruitless + 1, self.highest_step
+            self.fruitless += 1
             self.generation, self.generation_ns = generation, now_ns
 
     def forget_node(self, node: str) -> None:
@@ -165,6 +183,7 @@ class TrainingJob:
 
     def expire(self, now_ns: int) -> None:
         """Forgets processes that nobody tells of any more, but for the last of each rank: it may be replaced."""
+        self._note_return()
         holders = {worker.name for worker in self.ranks().values()}
         for node, known in [*self._workers.items()]:
             for number, worker in [*known.items()]:
@@ -185,19 +204,21 @@ class TrainingJob:
         return self._workers.get(name.node, {}).get(name.number)
 
     def ranks(self) -> dict[int, Worker]:
-        """Who has each rank: of several that say so, the one of the highest generation, then who lives."""
+        """Who has each rank: of several that say so, the one of the highest generation, then who lives.
+
+        Those that had ended before any that lives was there are of an earlier run of the job, and have none.
+        """
         if self._holders is None:
             self._holders = {}
-            for worker in self:
-                rank, known = worker.state.rank, self._holders.get(worker.state.rank)
-                if rank != NO_RANK and (known is None or _claim(worker) > _claim(known)):
-                    self._holders[rank] = worker
+            claiming = [worker for worker in self if worker.state.rank != NO_RANK]
+            living = [each.first_ns for each in claiming if each.lives(self._heard_ns)]
+            oldest_ns = min(living, default=0) - _BEFORE_NS
+            for worker in claiming:
+                is_former = not worker.lives(self._heard_ns) and (worker.ended_ns or worker.told_ns) < oldest_ns
+                known = self._holders.get(worker.state.rank)
+                if not is_former and (known is None or _claim(worker) > _claim(known)):
+                    self._holders[worker.state.rank] = worker
         return self._holders
-
-    @property
-    def fruitless(self) -> int:
-        """Generations in a row, up to the last, since which no step was new."""
-        return 0 if self.highest_step > self._step_then else self._fruitless
 
     @property
     def step_ns(self) -> int:
@@ -222,13 +243,24 @@ class TrainingJob:
         """Takes how far the job is, by processes that have a rank."""
         if not ranked:
             return
-        ahead = max(ranked, key=lambda state: state.step)
-        if ahead.step > self.highest_step:
-            self.highest_step = ahead.step
+        # Who has ended may be of an earlier run, which was further.
+        ahead = max((state for state in ranked if state.alive == "running"), key=lambda state: state.step, default=None)
+        if ahead is not None and ahead.step > self.highest_step:
+            self.highest_step, self.fruitless = ahead.step, 0
             at_ns = here_ns(ahead.heard_ns)
             if not self._samples or at_ns - self._samples[-1][0] >= _STEP_SAMPLE_NS:
                 self._samples.append((at_ns, ahead.step))
         self.note_generation(max(state.generation for state in ranked), now_ns)
+        if any(state.generation == self.generation and state.first_step_ns for state in ranked):
+            self.fruitless = 0
+
+    def _note_return(self) -> None:
+        """Takes that the job is at fewer steps than before: it began anew, or went back to a checkpoint."""
+        steps = [worker.state.step for worker in self.ranks().values() if worker.runs]
+        late = _RETURNS_NS // self.step_ns if self.step_ns else 0  # a node has told last of its steps a while ago
+        if steps and max(steps) + late < self.highest_step:
+            self.highest_step = max(steps)
+            self._samples.clear()
 
 
 class TrainingJobs:
