@@ -226,14 +226,14 @@ def imports(files: Mapping[str, Path]) -> dict[str, list[Import]]:
 
 
 def scenario(trial: Trial) -> Scenario:
-    """The lab of a run. Each tool has the same fabric and hosts."""
+    """The lab of a run. Each tool has the same fabric and hosts; without a loss, there is none that stands by."""
     train = TrainSpec(
         gradient_mb=GRADIENT_MB, batch=BATCH, steps=trial.steps, seed=trial.job_seed,
-        use="foliot" if trial.tool == "foliot" else "plain", spares=SPARES,
+        use="foliot" if trial.tool == "foliot" else "plain", spares=0 if trial.tool == "none" else SPARES,
         checkpoint_steps=trial.checkpoint_steps if trial.tool == "torchrun" else None,
     )  # fmt: skip
     return Scenario(
-        fabric=FabricSpec(hosts=RANKS + SPARES, rails=1, spines=2),
+        fabric=FabricSpec(hosts=RANKS + (0 if trial.tool == "none" else SPARES), rails=1, spines=2),
         clock=ClockSpec(seed=trial.rep), workload=WorkloadSpec(kind="none" if trial.tool == "torchft" else "train"),
         train=train if trial.tool != "torchft" else TrainSpec(),
     )  # fmt: skip
