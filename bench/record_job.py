@@ -36,6 +36,7 @@ class Alternating(OneGroup):
         wanted = is_recorded(self.step, self._arguments.block)
         if wanted and self._reporter is None:
             log = CollectiveLog()
+            log.generation = self.step  # so that the agent takes it for the rank's next
             self._reporter = Reporter(log, self._arguments.job_told, self._arguments.rank_socket)
             interception.intercept(log)
             self._reporter.start()
