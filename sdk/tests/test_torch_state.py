@@ -171,7 +171,7 @@ def survivor(monkeypatch):
     model = torch.nn.BatchNorm1d(2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     worker = object.__new__(Worker)
-    worker._program = Program({"model": model, "optimizer": optimizer}, {}, default_join, None, 0, None, 1, 1.0)
+    worker._program = Program({"model": model, "optimizer": optimizer}, {}, default_join, None, 0, None, 1, 1.0, 1800.0)
     worker._buffers, worker._changes = KeptBuffers([model]), Changes([model, optimizer], lambda: None)
     worker._mirror, worker._has_state, worker.step, worker._link = None, True, 7, Link()
     worker._begin_steps()
