@@ -22,6 +22,7 @@ if importlib.util.find_spec("torch") is None:
 
 import foliot.torch
 from foliot.torch.collective_log import CollectiveLog, Entry, Group
+from foliot.torch.meeting import MeetingError
 from foliot.torch.worker import Program, Worker
 from foliot.torch.worker_link import Order
 
@@ -85,6 +86,36 @@ def test_a_later_order_ends_the_wait_for_others(worker):
 
     thread.join(patience(60))
     assert isinstance(ends[0], RuntimeError)
+
+
+def test_after_each_failed_attempt_a_worker_waits_as_long_as_after_the_first(worker, monkeypatch):
+    """A second order may fail late, and the third one needs its time too."""
+    waited = []
+
+    class Link:
+        def say(self, **_):
+            """Nobody listens."""
+
+        def end(self):
+            """Nor now."""
+
+        def wait_for_order(self, *, above, within_s):
+            waited.append(within_s)
+            time.sleep(0.02)
+            return Order(above + 1, 0, 2, "a:1", 0, "dead") if above < 3 else None
+
+    def fail(_):
+        raise MeetingError("others did not come")
+
+    failing = worker(0)
+    failing._link.end()
+    failing._link = Link()
+    monkeypatch.setattr(failing, "_form_once", fail)
+
+    with pytest.raises(MeetingError):
+        failing._form(Order(1, 0, 2, "a:1", 0, "dead"))
+
+    assert waited == [WAIT_S] * 3
 
 
 def test_a_place_of_meeting_that_does_not_answer_is_given_up(worker, mute):

@@ -8,7 +8,6 @@ import hashlib
 import os
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -295,7 +294,6 @@ class Worker:
 
     def _form(self, order: Order) -> None:
         """Forms the group of an order, or of a later one if that fails."""
-        until_s = 0.0
         while True:
             if order.rank < 0:
                 self._end("over", "another process has the rank")
@@ -305,8 +303,7 @@ class Worker:
             except Exception as error:
                 self._link.say(reason=self._overdue or in_a_line(error))
                 self._leave()
-                until_s = until_s or time.monotonic() + self._program.wait_s
-                later = self._link.wait_for_order(above=order.generation, within_s=max(0.0, until_s - time.monotonic()))
+                later = self._link.wait_for_order(above=order.generation, within_s=self._program.wait_s)
                 if later is None:
                     self._fail(error)
                     raise
