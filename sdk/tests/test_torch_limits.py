@@ -75,6 +75,21 @@ def outcome(work):
     return thread, ends
 
 
+def test_ranks_that_compute_for_long_still_find_the_others_there(worker, monkeypatch):
+    """A spare is there at once. Others come when their next collective fails."""
+    monkeypatch.setattr("foliot.torch.worker._MEET_S", 0.1)
+    workers = worker(0), worker(1)
+    place = workers[0]._store.place
+    first, of_first = outcome(lambda: workers[0]._form_once(Order(1, 0, 2, place, 0, "dead")))
+    time.sleep(0.5)
+    assert not of_first
+
+    workers[1]._form_once(Order(1, 1, 2, place, 0, "dead"))
+
+    first.join(patience(60))
+    assert of_first == [None]
+
+
 def test_a_later_order_ends_the_wait_for_others(worker):
     """However long it may be."""
     waiting = worker(0)

@@ -99,7 +99,8 @@ def groups(
             done by another process, or again, draws the same.
         mirror_steps: how many steps there are from one copy of the shards to the next. If ranks are lost, the job goes
             back to the last copies.
-        wait_s: how long a process waits to be told who takes a lost rank's place, in seconds.
+        wait_s: how long a process waits to be told who takes a lost rank's place, in seconds, and then for the others
+            to come: at least as long as they compute between two collectives.
         timeout_s: how long a collective of Gloo's may take, and the first group to form. What takes longer is given up
             like a group that lost a rank: with an error, unless somebody says within `wait_s` what to do. NCCL has a
             limit of its own.

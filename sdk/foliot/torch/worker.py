@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SPARE = "FOLIOT_SPARE"
 _MEET_S = 10.0
-"""For so long the ranks of a new group wait for one another."""
+"""For so long at least the ranks of a new group wait for one another."""
 _ANSWER_S = 10.0
 """After so long without an answer, a place of meeting is given up: its host may be stopped, or cut off. A store tries to
 connect for less."""
@@ -333,14 +333,18 @@ class Worker:
         self._link.say(stage="training", copied_ns=now_ns(), step=self.step)
 
     def _met(self, order: Order) -> dist.Store:
-        """The store at which all ranks of the group are, once they are there."""
+        """The store at which all ranks of the group are, once they are there.
+
+        Others may compute for long before they see that their group is over, so this waits as long as they may.
+        """
         store = meeting(order.meet, order.generation)
         give_up = functools.partial(self._is_outdated, order)
         if self._has_state:
             store.set("left", "")
         elif order.at_step:  # the others do steps until then, however long these are
             wait_for_one(store, "left", give_up=give_up)
-        wait_for_all(store, "there", self.rank, self.size, within_s=_MEET_S, give_up=give_up)
+        within_s = max(_MEET_S, self._program.wait_s)
+        wait_for_all(store, "there", self.rank, self.size, within_s=within_s, give_up=give_up)
         return store
 
     def _is_outdated(self, order: Order) -> bool:
