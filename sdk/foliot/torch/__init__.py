@@ -85,7 +85,7 @@ def groups(
 
     Parameters:
         state: what a rank must have to go on and all ranks have alike, by names of your own: modules, optimizers,
-            schedules.
+            schedules. Their states have tensors and plain values alone.
         shard: what each rank has for itself, such as its part of the optimizer's state. After each step the next rank
             gets a copy, so that what a lost rank had is not lost. Their tensors must be plain ones.
         join: makes all process groups, the default one first, of a store, this process's rank and the number of ranks.
@@ -110,6 +110,7 @@ def groups(
     Raises:
         KeyError: the environment has no rank, or no number of ranks.
         ValueError: the name cannot be a job's, `mirror_steps` is below 1, or `timeout_s` is not above 0.
+        TypeError: a state has something else, at the end of the first step.
         StateLostError: no rank has what another lacks, and nothing reloads a checkpoint.
         Replaced: another process has this one's rank; a `SystemExit` with status 0.
         RuntimeError: a group did not form, or a collective took too long, and nobody said what to do.

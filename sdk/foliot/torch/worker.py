@@ -22,6 +22,7 @@ from foliot.torch.limit import Limit
 from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all, wait_for_one
 from foliot.torch.mirror import Mirror, StateLostError
 from foliot.torch.process_groups import FormerGroups, abort, tensors_device, waits_in_connections
+from foliot.torch.state_transfer import Packed
 from foliot.torch.stuck_waits import StuckWaits
 from foliot.torch.worker_link import Order, WorkerLink, in_a_line
 
@@ -88,6 +89,8 @@ class Worker:
         self.is_over = False
         """Whether its work is done, or it has given up."""
         self._is_first_step = False
+        self._is_checked = False
+        """Whether its state is such that another rank can be given it."""
         self._lock = threading.Lock()
         """Held while the sockets of a group are ended, or those of another become the present ones."""
         self._limit = Limit(self._lock)
@@ -136,6 +139,10 @@ class Worker:
     def end_step(self) -> None:
         """See `Group`."""
         self._waits.check()
+        if not self._is_checked:  # by the end of a step, optimizers have their state
+            Packed.of(self._program.state)
+            Packed.of(self._program.shard)
+            self._is_checked = True
         if self._mirror is not None and (self.step + 1) % self._program.mirror_steps == 0:
             self._mirror.keep(self.step + 1, self.rank, self.size, tensors_device())
         self.step += 1
