@@ -14,6 +14,7 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("make train installs PyTorch", allow_module_level=True)
 
+from foliot.torch import meeting as meeting_module
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all
 from foliot.torch.worker_link import WorkerLink
@@ -151,6 +152,65 @@ def test_a_meeting_is_left_for_a_later_one():
 
     with pytest.raises(MeetingError, match="another order"):
         wait_for_all(store, "there", 1, 3, within_s=TIMEOUT_S, give_up=lambda: True)
+
+
+@pytest.fixture
+def own_name(monkeypatch):
+    """Makes the meeting point a name of this host, to which its own file of names gives an address of the loopback."""
+    real = socket.getaddrinfo
+
+    def resolve(name, *more, **named):
+        return real("127.0.1.1" if name == "node0" else name, *more, **named)
+
+    monkeypatch.setattr(meeting_module.socket, "getaddrinfo", resolve)
+    monkeypatch.setenv("MASTER_ADDR", "node0")
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(("by_route", "told"), [(["10.0.0.5"], "10.0.0.5"), (["127.0.0.1", "10.0.0.6"], "10.0.0.6")])
+def test_others_are_not_told_an_address_of_the_loopback(own_name, monkeypatch, by_route, told):
+    """Each would look for the place on its own host."""
+    monkeypatch.setattr(meeting_module, "_by_route", lambda: by_route)
+
+    assert OwnStore().place.rpartition(":")[0] == told
+
+
+def test_without_a_route_an_interface_has_the_address(own_name, monkeypatch):
+    """A cluster's network may have no way out."""
+    monkeypatch.setattr(meeting_module, "_by_route", list)
+    monkeypatch.setattr(meeting_module, "_of_interfaces", lambda names: ["127.0.0.1", "10.0.0.7"])
+
+    assert OwnStore().place.rpartition(":")[0] == "10.0.0.7"
+
+
+def test_the_interface_of_the_ranks_connections_has_the_address(own_name, monkeypatch):
+    """The one that Gloo is told, or NCCL."""
+    monkeypatch.setattr(meeting_module, "_by_route", lambda: ["10.0.0.5"])
+    monkeypatch.setattr(meeting_module.socket, "if_nameindex", lambda: [(1, "lo"), (2, "docker0"), (3, "eth1")])
+    monkeypatch.setattr(meeting_module, "_of_interfaces", lambda names: [f"10.1.0.{len(name)}" for name in names])
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "^docker,=eth")
+
+    assert OwnStore().place.rpartition(":")[0] == "10.1.0.4"
+
+
+def test_an_interface_has_the_address_that_the_kernel_says():
+    """One without is left out."""
+    assert [*meeting_module._of_interfaces(["lo", "none"])] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1"])
+def test_a_job_of_one_host_meets_there(monkeypatch, address):
+    """What is the loopback by its name stays so, and IPv6 is as good."""
+    if address == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this host has no IPv6")
+    monkeypatch.setenv("MASTER_ADDR", address)
+    place = OwnStore()
+    store = meeting(place.place, 1)
+    store.set("there", "")
+
+    assert place.place.rpartition(":")[0] == ("::1" if address == "::1" else "127.0.0.1")
+    assert store.check(["there"])
 
 
 class Agent:

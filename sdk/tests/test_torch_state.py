@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import enum
 import importlib.util
+import pickle
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -82,6 +87,128 @@ def test_containers_of_any_depth_survive():
     assert part.state[3]["c"].numel() == 0
     assert part.state[3]["d"] is None
     assert part.state["e"].dtype == torch.bool
+
+
+_scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+_keys = _scalars | st.tuples(_scalars, _scalars) | st.frozensets(_scalars)
+
+
+@given(st.recursive(
+    _scalars | st.complex_numbers(allow_nan=False) | st.sets(_scalars),
+    lambda each: st.lists(each) | st.lists(each).map(tuple) | st.dictionaries(_keys, each),
+    max_leaves=12,
+))  # fmt: skip
+def test_plain_values_come_through_as_they_are(state):
+    """With their classes: to an optimizer, a tuple is no list."""
+    part = Part()
+
+    Packed.of({"part": Part(state)}).give_to({"part": part})
+
+    assert repr(part.state) == repr(state) or (type(part.state), part.state) == (type(state), state)
+
+
+def test_what_states_of_pytorch_have_besides_comes_through():
+    """Its own kinds of values, and those of the module `collections`."""
+    ordered = collections.OrderedDict(b=1, a=torch.ones(1))
+    ordered._metadata = {"": {"version": 2}}
+    state = [
+        ordered, collections.Counter({3: 2}), collections.defaultdict(list, {"a": [1]}), collections.defaultdict(None),
+        torch.bfloat16, torch.Size([2, 3]), torch.device("cuda:1"), bytearray(b"x"), float("-inf"), 2**70,
+    ]  # fmt: skip
+    part = Part()
+
+    Packed.of({"part": Part(state)}).give_to({"part": part})
+
+    assert part.state == state
+    assert [*map(type, part.state)] == [*map(type, state)]
+    assert part.state[0]._metadata == ordered._metadata
+    assert part.state[2]["b"] == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4]),
+        lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=9),
+        lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+            optimizer,
+            [torch.optim.lr_scheduler.LinearLR(optimizer), torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)],
+            milestones=[2],
+        ),
+    ],
+)
+def test_a_schedule_goes_on_elsewhere(make):
+    """At the same rate, with the same one to follow."""
+
+    def scheduled():
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.9)
+        return {"optimizer": optimizer, "schedule": make(optimizer)}
+
+    def steps(parts, count):
+        for _ in range(count):
+            parts["optimizer"].step()
+            parts["schedule"].step()
+        return parts["schedule"].get_last_lr()
+
+    before, after = scheduled(), scheduled()
+    steps(before, 3)
+
+    Packed.of(before).give_to(after)
+
+    assert steps(after, 2) == steps(before, 2)
+
+
+class Colour(enum.IntEnum):
+    """A class of a program's own."""
+
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("foreign", "said"),
+    [
+        (Path("x"), r"pathlib\.PosixPath"),
+        (Colour.RED, r"Colour"),
+        (collections.namedtuple("Pair", "a b")(1, 2), r"Pair"),  # noqa: PYI024 - its fields do not matter
+        (collections.defaultdict(lambda: 1), "a defaultdict of <function"),
+        (torch.nn.Linear, "builtins.type"),
+    ],
+)
+def test_a_state_that_has_something_else_is_not_sent(foreign, said):
+    """The error says where it is, and of which class."""
+    with pytest.raises(TypeError, match=rf"the state of 'loader' cannot go to another rank: it has .*{said}"):
+        Packed.of({"loader": Part({"deep": [foreign]})})
+
+
+class Code:
+    """A pickle that makes a file as it is read."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+def test_a_hostile_rank_has_no_code_run(tmp_path):
+    """Any process may have become a spare, and been given a rank."""
+    with pytest.raises(ValueError, match="no state of a rank"):
+        Packed(pickle.dumps({"part": Code(tmp_path / "ran")}), []).give_to({"part": Part()})
+
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "skeleton",
+    [
+        b"", b"[]", b"\xff", b'{"a":{}}', b'{"a":{"eval":"1"}}', b'{"a":{"tensor":["eval",[1]]}}', b'{"a":{"dict":1}}',
+        b'{"a":{"defaultdict":["eval",[]]}}', b'{"a":{"device":"x"}}', b'{"a":{"tensor":["int8",[1]]}}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_state_is_refused(skeleton):
+    """Whatever it is."""
+    with pytest.raises(ValueError, match="no state of a rank"):
+        Packed(skeleton, []).give_to({"a": Part()})
 
 
 def test_a_copy_does_not_change_with_what_it_is_of():
@@ -171,7 +298,7 @@ def survivor(monkeypatch):
     model = torch.nn.BatchNorm1d(2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     worker = object.__new__(Worker)
-    worker._program = Program({"model": model, "optimizer": optimizer}, {}, default_join, None, 0, None, 1, 1.0)
+    worker._program = Program({"model": model, "optimizer": optimizer}, {}, default_join, None, 0, None, 1, 1.0, 1800.0)
     worker._buffers, worker._changes = KeptBuffers([model]), Changes([model, optimizer], lambda: None)
     worker._mirror, worker._has_state, worker.step, worker._link = None, True, 7, Link()
     worker._begin_steps()
@@ -203,6 +330,15 @@ def test_who_was_changing_its_parameters_has_no_whole_state(survivor):
     survivor._catch_up()
 
     assert [step for _, step in survivor.gave] == [-1, 8]
+
+
+def test_a_state_that_nobody_can_be_given_is_found_at_the_end_of_the_first_step(survivor):
+    """And not when a rank is lost. By then, optimizers have their state."""
+    survivor._waits, survivor._is_checked = SimpleNamespace(check=lambda: None), False
+    survivor._program = survivor._program._replace(state={"loader": Part({"at": Path("x")})})
+
+    with pytest.raises(TypeError, match="'loader' cannot go to another rank"):
+        survivor.end_step()
 
 
 def test_a_job_goes_back_to_the_newest_step_of_which_all_have_copies():

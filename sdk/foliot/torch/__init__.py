@@ -74,7 +74,8 @@ def record(job: str = "", *, socket: str = "") -> None:
 def groups(
     state: Mapping[str, Stateful], *, shard: Mapping[str, Stateful] | None = None,
     join: Callable[[Store, int, int], None] = default_join, reload: Callable[[int], int] | None = None, step: int = 0,
-    seed: int | None = None, mirror_steps: int = 1, wait_s: float = 20.0, job: str = "", socket: str = "",
+    seed: int | None = None, mirror_steps: int = 1, wait_s: float = 20.0, timeout_s: float = 1800.0, job: str = "",
+    socket: str = "",
 ) -> Iterator[Group]:  # fmt: skip
     """The process groups in which this process works, one after the other: a new one each time a rank is replaced.
 
@@ -84,7 +85,7 @@ def groups(
 
     Parameters:
         state: what a rank must have to go on and all ranks have alike, by names of your own: modules, optimizers,
-            schedules.
+            schedules. Their states have tensors and plain values alone.
         shard: what each rank has for itself, such as its part of the optimizer's state. After each step the next rank
             gets a copy, so that what a lost rank had is not lost. Their tensors must be plain ones.
         join: makes all process groups, the default one first, of a store, this process's rank and the number of ranks.
@@ -98,21 +99,28 @@ def groups(
             done by another process, or again, draws the same.
         mirror_steps: how many steps there are from one copy of the shards to the next. If ranks are lost, the job goes
             back to the last copies.
-        wait_s: how long a process waits to be told who takes a lost rank's place, in seconds.
+        wait_s: how long a process waits to be told who takes a lost rank's place, in seconds, and then for the others
+            to come: at least as long as they compute between two collectives.
+        timeout_s: how long a collective of Gloo's may take, and the first group to form. What takes longer is given up
+            like a group that lost a rank: with an error, unless somebody says within `wait_s` what to do. NCCL has a
+            limit of its own.
         job: name of the job, as `record` takes it.
         socket: path of the agent's socket, likewise.
 
     Raises:
         KeyError: the environment has no rank, or no number of ranks.
-        ValueError: the name cannot be a job's, or `mirror_steps` is below 1.
+        ValueError: the name cannot be a job's, `mirror_steps` is below 1, or `timeout_s` is not above 0.
+        TypeError: a state has something else, at the end of the first step.
         StateLostError: no rank has what another lacks, and nothing reloads a checkpoint.
         Replaced: another process has this one's rank; a `SystemExit` with status 0.
-        RuntimeError: a group did not form, and nobody said what to do.
+        RuntimeError: a group did not form, or a collective took too long, and nobody said what to do.
     """
+    if timeout_s <= 0:
+        raise ValueError(f"a collective may take some time, not {timeout_s:g} s")
     if mirror_steps < 1:
         raise ValueError(f"copies of the shards are kept each step or more seldom, not each {mirror_steps} steps")
     record(job, socket=socket)
-    program = Program(state, shard or {}, join, reload, step, seed, mirror_steps, wait_s)
+    program = Program(state, shard or {}, join, reload, step, seed, mirror_steps, wait_s, timeout_s)
     return groups_of(Worker(program, _named(job), _path(socket), _log))
 
 

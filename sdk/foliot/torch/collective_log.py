@@ -92,6 +92,8 @@ class CollectiveLog:
         self._orders = itertools.count(1)
         self._open: dict[int, Entry] = {}
         self._done: deque[Entry] = deque(maxlen=_MOST_DONE)
+        self._moved_ns = self.began_ns
+        """When something began or ended last."""
 
     def group(
         self, name: str, description: str, members: tuple[int, ...], lives: Callable[[], bool] = lambda: True
@@ -118,7 +120,7 @@ class CollectiveLog:
         entry.number, entry.order = group.begun, next(self._orders)
         group.last_order = entry.order
         self.ask()  # what is over by now must not seem to go on beside this one
-        entry.began_ns = now_ns()
+        self._moved_ns = entry.began_ns = now_ns()
         if len(self._open) < _MOST_OPEN:
             self._open[entry.order] = entry
         else:
@@ -128,7 +130,7 @@ class CollectiveLog:
         """Takes the end of an operation."""
         if self._open.pop(entry.order, None) is None:
             return  # another thread has just seen it
-        entry.ended_ns = now_ns()
+        self._moved_ns = entry.ended_ns = now_ns()
         entry.work = None
         if len(self._done) == _MOST_DONE:
             self.dropped += 1
@@ -180,6 +182,17 @@ class CollectiveLog:
         """The works of what is not done."""
         self.ask()
         return [entry.work for entry in list(self._open.values()) if entry.work is not None]
+
+    def overdue(self, within_s: float) -> Entry | None:
+        """What began first of all that goes on for longer than that; None: nothing does.
+
+        A transfer of Gloo's is not done before the program waits for it, if it ever does. So it counts only where
+        nothing else has begun or ended either.
+        """
+        before_ns = now_ns() - within_s * 1e9
+        stands = self._moved_ns < before_ns
+        late = (each for each in list(self._open.values()) if each.began_ns < before_ns)
+        return next((each for each in late if stands or each.peer < 0), None)
 
     @property
     def is_idle(self) -> bool:

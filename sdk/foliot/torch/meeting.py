@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import fcntl
+import ipaddress
 import os
 import socket
+import struct
 import time
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 _TIMEOUT = dt.timedelta(seconds=8)
 """For an answer of a store."""
@@ -20,6 +24,11 @@ _POLL_S_OF_A_RANK = 1e-4
 """All ranks ask one store: the more they are, the less often."""
 _POLL_S_FOR_ONE = 0.02
 _MOST_NAMED = 8
+_ANY_PORT = 9
+_FAR = ("198.51.100.1", "2001:db8::1")
+"""Addresses for documents (RFC 5737, RFC 3849), which are on no host's own network. Nothing is sent there."""
+_SIOCGIFADDR = 0x8915
+"""Asks for an interface's address (netdevice(7))."""
 
 
 class MeetingError(RuntimeError):
@@ -93,9 +102,70 @@ def wait_for_one(store: dist.Store, name: str, *, give_up: Callable[[], bool]) -
 
 
 def _own_address() -> str:
-    """This host's address on the network by which ranks find one another."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # It sends nothing: the kernel says by which address it would.
-        probe.connect((os.environ.get("MASTER_ADDR", "localhost"), 9))
-        address: str = probe.getsockname()[0]
-        return address
+    """This host's address on the network by which ranks find one another.
+
+    Raises:
+        OSError: `MASTER_ADDR` has no address, or none that can be reached from here.
+    """
+    name = os.environ.get("MASTER_ADDR", "localhost")
+    found = _towards(name)
+    if not _is_loopback(found) or name == "localhost" or _is_loopback(name):
+        return found
+    # Where the name is this host's own, /etc/hosts may give it an address of the loopback, as Debian's 127.0.1.1.
+    others = (*_of_chosen_interfaces(), *_by_route(), *_of_interfaces(name for _, name in socket.if_nameindex()))
+    return next((each for each in others if not _is_loopback(each)), found)
+
+
+def _towards(name: str) -> str:
+    """The address by which this host would send to another: if possible none of the loopback, and one of IPv4.
+
+    Raises:
+        OSError: there is none.
+    """
+    sources: list[str] = []
+    failed: OSError | None = None
+    found = socket.getaddrinfo(name, _ANY_PORT, type=socket.SOCK_DGRAM)
+    for family, _, _, _, there in sorted(found, key=lambda each: each[0] != socket.AF_INET):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                # It sends nothing: the kernel says by which address it would.
+                probe.connect(there)
+                sources.append(probe.getsockname()[0])
+        except OSError as error:
+            failed = error
+    if not sources:
+        raise failed or OSError(f"{name} has no address")
+    return next((each for each in sources if not _is_loopback(each)), sources[0])
+
+
+def _by_route() -> Iterator[str]:
+    """The addresses by which this host would send far away."""
+    for far in _FAR:
+        with contextlib.suppress(OSError):
+            yield _towards(far)
+
+
+def _of_chosen_interfaces() -> Iterator[str]:
+    """The addresses of the interfaces that the ranks' connections are to take."""
+    names = [name for _, name in socket.if_nameindex()]
+    for chosen in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        for each in os.environ.get(chosen, "").split(","):
+            wanted = each.removeprefix("=")
+            # NCCL takes beginnings of names, and leaves out those after a circumflex.
+            if wanted and not wanted.startswith("^"):
+                yield from _of_interfaces(name for name in names if name.startswith(wanted))
+
+
+def _of_interfaces(names: Iterable[str]) -> Iterator[str]:
+    """The addresses of interfaces (IPv4), of those that have one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for name in names:
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                yield socket.inet_ntoa(answer[20:24])
+
+
+def _is_loopback(address: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return False

@@ -18,8 +18,8 @@ from torch.distributed import distributed_c10d
 _KEPT = 2
 """Groups of NCCL's that were left last. Their threads are idle long before the second one after them is left."""
 _ENDLESS = dt.timedelta(days=365)
-"""Gloo's time limit: a wait that something else has ended must not end once more, which would end the process. Who waits
-for nobody is told so by the agent."""
+"""Gloo's time limit: a wait that something else has ended must not end once more, which would end the process. What takes
+longer than the job allows, the worker ends."""
 
 
 def default_join(store: dist.Store, rank: int, size: int) -> None:

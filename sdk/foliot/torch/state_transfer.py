@@ -1,4 +1,4 @@
-"""The state of a job from a rank that has it to one that lacks it: tensors as they are, the rest pickled.
+"""The state of a job from a rank that has it to one that lacks it: tensors as they are, the rest as plain values.
 
 The bytes of all tensors go as one stream, in pieces. So a state of few large tensors and one of many small ones take the
 same time, and the sender needs room for some pieces alone.
@@ -7,15 +7,15 @@ same time, and the sender needs room for some pieces alone.
 from __future__ import annotations
 
 import collections
-import copy
-import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
+from foliot.torch import plain_state
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _PIECE = 1 << 20
 """Bytes of a piece."""
@@ -35,28 +35,21 @@ class Stateful(Protocol):
         """Takes a state."""
 
 
-class _Slot(NamedTuple):
-    """A tensor's place in a state out of which the tensors were taken."""
-
-    number: int
-    type: torch.dtype
-    shape: tuple[int, ...]
-
-
 class Packed(NamedTuple):
     """The state of some parts, in the form in which it is sent."""
 
     skeleton: bytes
-    """All but the tensors, with slots in their places, pickled."""
+    """All but the tensors, see `plain_state`."""
     tensors: list[torch.Tensor]
 
     @classmethod
     def of(cls, parts: Mapping[str, Stateful]) -> Packed:
-        """The state as it is now. Its tensors are the parts' own."""
-        tensors: list[torch.Tensor] = []
-        return cls(
-            pickle.dumps(_taken_out({name: each.state_dict() for name, each in parts.items()}, tensors)), tensors
-        )
+        """The state as it is now. Its tensors are the parts' own.
+
+        Raises:
+            TypeError: a state has more than tensors and plain values.
+        """
+        return cls(*plain_state.taken_apart({name: each.state_dict() for name, each in parts.items()}))
 
     @property
     def size(self) -> int:
@@ -73,10 +66,9 @@ class Packed(NamedTuple):
 
         Raises:
             KeyError: it has a part that is not there.
+            ValueError: it is no state.
         """
-        # Of a rank of this job, as objects are that PyTorch itself sends.
-        skeleton = pickle.loads(self.skeleton)  # noqa: S301
-        for name, state in _put_in(skeleton, self.tensors).items():
+        for name, state in plain_state.put_together(self.skeleton, self.tensors).items():
             parts[name].load_state_dict(state)
 
 
@@ -101,6 +93,7 @@ def receive(rank: int, device: torch.device) -> Packed:
 
     Raises:
         RuntimeError: the group is broken.
+        ValueError: what came is no state.
     """
     return _exchanged(None, (), rank, device)
 
@@ -110,6 +103,7 @@ def exchange(packed: Packed, to: int, source: int, device: torch.device) -> Pack
 
     Raises:
         RuntimeError: as `send`.
+        ValueError: as `receive`.
     """
     return _exchanged(packed, (to,), source, device)
 
@@ -121,8 +115,7 @@ def _exchanged(packed: Packed | None, to: Sequence[int], source: int, device: to
     skeleton = torch.empty(int(length.view(torch.int64).item()), dtype=torch.uint8)
     _pass(next(streams), to, [skeleton], source, device)
     taken = skeleton.numpy().tobytes()
-    slots = sorted(_slots(pickle.loads(taken)))  # noqa: S301 - as in `give_to`
-    tensors = [torch.empty(slot.shape, dtype=slot.type) for slot in slots]
+    tensors = [torch.empty(slot.shape, dtype=slot.type) for slot in plain_state.slots(taken)]
     _pass(next(streams), to, [_bytes(each) for each in tensors], source, device)
     return Packed(taken, tensors)
 
@@ -226,43 +219,3 @@ def _pieces(buffers: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's memory as bytes; of a tensor in one piece, the memory itself."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-
-
-def _taken_out(part: Any, tensors: list[torch.Tensor]) -> Any:
-    """A state with slots in place of its tensors, which come into the list."""
-    if isinstance(part, torch.Tensor):
-        tensors.append(part)
-        return _Slot(len(tensors) - 1, part.dtype, tuple(part.shape))
-    return _rebuilt(part, lambda each: _taken_out(each, tensors))
-
-
-def _put_in(part: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """A state with its tensors in place of the slots."""
-    return tensors[part.number] if isinstance(part, _Slot) else _rebuilt(part, lambda each: _put_in(each, tensors))
-
-
-def _slots(part: Any) -> list[_Slot]:
-    found: list[_Slot] = []
-
-    def find(each: Any) -> Any:
-        if isinstance(each, _Slot):
-            found.append(each)
-            return each
-        return _rebuilt(each, find)
-
-    find(part)
-    return found
-
-
-def _rebuilt(part: Any, change: Callable[[Any], Any]) -> Any:
-    """A container of states with each of its parts changed; what is no container, as it is."""
-    if isinstance(part, dict):
-        made = copy.copy(part)  # a module's has an attribute beside its parts
-        for key, value in part.items():
-            made[key] = change(value)
-        return made
-    if isinstance(part, list):
-        return [change(each) for each in part]
-    if type(part) is tuple:
-        return tuple(change(each) for each in part)
-    return part

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,23 +18,29 @@ from foliot.torch.changes import Changes
 from foliot.torch.collective_log import now_ns
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.kept_buffers import KeptBuffers
+from foliot.torch.limit import Limit
 from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all, wait_for_one
 from foliot.torch.mirror import Mirror, StateLostError
 from foliot.torch.process_groups import FormerGroups, abort, tensors_device, waits_in_connections
+from foliot.torch.state_transfer import Packed
 from foliot.torch.stuck_waits import StuckWaits
 from foliot.torch.worker_link import Order, WorkerLink, in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from foliot.torch.collective_log import CollectiveLog
+    from foliot.torch.collective_log import CollectiveLog, Entry
     from foliot.torch.state_transfer import Stateful
 
 _SPARE = "FOLIOT_SPARE"
 _MEET_S = 10.0
-"""For so long the ranks of a new group wait for one another."""
+"""For so long at least the ranks of a new group wait for one another."""
+_ANSWER_S = 10.0
+"""After so long without an answer, a place of meeting is given up: its host may be stopped, or cut off. A store tries to
+connect for less."""
 _JOIN_S = 15.0
 """For so long a group may take to be made, once all ranks are there."""
+_NO_ANSWER = "the place of meeting gave no answer"
 _LAST_STEP_S = 2.0
 """For so long ranks that have done their group's last step wait for the others to have done it."""
 
@@ -58,6 +64,7 @@ class Program(NamedTuple):
     seed: int | None
     mirror_steps: int
     wait_s: float
+    timeout_s: float
 
 
 class Worker:
@@ -82,14 +89,19 @@ class Worker:
         self.is_over = False
         """Whether its work is done, or it has given up."""
         self._is_first_step = False
+        self._is_checked = False
+        """Whether its state is such that another rank can be given it."""
         self._lock = threading.Lock()
         """Held while the sockets of a group are ended, or those of another become the present ones."""
+        self._limit = Limit(self._lock)
+        self._overdue = ""
+        """Which collective of the group took too long; empty: none did."""
         self._newest = 0
         """The highest generation that was ordered."""
         self._store = OwnStore()
         self._sockets = GroupSockets(self._store.port)
         self._former = FormerGroups()
-        self._link = WorkerLink(job, path, self._obey)
+        self._link = WorkerLink(job, path, self._obey, self._look)
         self._link.say(
             rank=-1 if self.is_spare else int(os.environ["RANK"]), size=self.size, generation=0, step=self.step,
             stage="spare" if self.is_spare else "forming", meet=self._store.place,
@@ -127,6 +139,10 @@ class Worker:
     def end_step(self) -> None:
         """See `Group`."""
         self._waits.check()
+        if not self._is_checked:  # by the end of a step, optimizers have their state
+            Packed.of(self._program.state)
+            Packed.of(self._program.shard)
+            self._is_checked = True
         if self._mirror is not None and (self.step + 1) % self._program.mirror_steps == 0:
             self._mirror.keep(self.step + 1, self.rank, self.size, tensors_device())
         self.step += 1
@@ -154,7 +170,7 @@ class Worker:
             self._end("failed", in_a_line(error))
             return False
         if self._order_after(error) is None:
-            self._end("failed", f"nobody took the lost rank's place in {self._program.wait_s:g} s: {in_a_line(error)}")
+            self._fail(error, f"nobody took the lost rank's place in {self._program.wait_s:g} s: ")
             return False
         self._leave()
         return True
@@ -185,10 +201,21 @@ class Worker:
         self._link.say(stage=stage, reason=reason, step=self.step)
         self._link.end()
 
+    def _fail(self, error: Exception, why: str = "") -> None:
+        """Ends the work with an error.
+
+        Raises:
+            RuntimeError: a collective took too long. It says which, in place of what Gloo says.
+        """
+        reason = why + (self._overdue or in_a_line(error))
+        self._end("failed", reason)
+        if self._overdue:
+            raise RuntimeError(reason) from error
+
     def _give_up(self) -> None:
         """Ends the process, whose program waits in a collective that nothing ends. A spare takes its rank."""
-        reason = "a collective of Gloo's does not end"
-        sys.stderr.write(f"foliot: {reason}, and this process does\n")
+        reason = self._overdue or "a collective of Gloo's does not end"
+        sys.stderr.write(f"foliot: {reason}: this process ends\n")
         sys.stderr.flush()
         self._end("failed", reason)
         os._exit(os.EX_TEMPFAIL)
@@ -203,6 +230,14 @@ class Worker:
                 self._break_off()
                 abort()
 
+    def _look(self) -> None:
+        """Ends what takes too long, in the thread that hears orders."""
+        with self._lock, contextlib.suppress(OSError):  # no further file can be opened
+            self._limit.look()
+            if waits_in_connections() and (entry := self._log.overdue(self._program.timeout_s)) is not None:
+                self._overdue = self._overdue or _late(entry)
+                self._break_off()
+
     def _break_off(self) -> None:
         """Ends what waits in the present group's connections, in another thread than the program's."""
         self._sockets.shut_down()
@@ -214,14 +249,16 @@ class Worker:
         order = self._link.order()
         assert order is not None
         if self.step == order.at_step:
+            opened = GroupSockets(self._store.port)
             with contextlib.suppress(RuntimeError, ValueError):  # nobody is there, or the place is none
                 if self._mirror is not None and self.step not in self._mirror.steps:
                     self._mirror.keep(self.step, self.rank, self.size, tensors_device())
-                store = meeting(order.meet, order.generation)
-                wait_for_all(
-                    store, "done", self.rank, self.size, within_s=_LAST_STEP_S,
-                    give_up=lambda: self._newest > order.generation,
-                )  # fmt: skip
+                with self._limit.within(_ANSWER_S, opened.shut_down, _NO_ANSWER):
+                    store = meeting(order.meet, order.generation)
+                    wait_for_all(
+                        store, "done", self.rank, self.size, within_s=_LAST_STEP_S,
+                        give_up=functools.partial(self._is_outdated, order),
+                    )  # fmt: skip
         self._leave()
 
     def _leave(self) -> None:
@@ -245,15 +282,16 @@ class Worker:
             self._sockets = GroupSockets(self._store.port)
             self._waits.entered()
         try:
-            store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
-            self._program.join(store, self.rank, self.size)
+            with self._limit.within(self._program.timeout_s, self._break_off, "the first group did not form"):
+                store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
+                self._program.join(store, self.rank, self.size)
             self._sockets.formed(but_port=int(os.environ["MASTER_PORT"]))
             if self._mirror is not None:
                 self._mirror.keep(self.step, self.rank, self.size, tensors_device())
         except Exception as error:
             order = self._order_after(error) if isinstance(error, RuntimeError) else None
             if order is None:
-                self._end("failed", in_a_line(error))
+                self._fail(error)
                 raise
             self._leave()
             self._form(order)
@@ -263,7 +301,6 @@ class Worker:
 
     def _form(self, order: Order) -> None:
         """Forms the group of an order, or of a later one if that fails."""
-        until_s = 0.0
         while True:
             if order.rank < 0:
                 self._end("over", "another process has the rank")
@@ -271,12 +308,11 @@ class Worker:
             try:
                 self._form_once(order)
             except Exception as error:
-                self._link.say(reason=in_a_line(error))
+                self._link.say(reason=self._overdue or in_a_line(error))
                 self._leave()
-                until_s = until_s or time.monotonic() + self._program.wait_s
-                later = self._link.wait_for_order(above=order.generation, within_s=max(0.0, until_s - time.monotonic()))
+                later = self._link.wait_for_order(above=order.generation, within_s=self._program.wait_s)
                 if later is None:
-                    self._end("failed", in_a_line(error))
+                    self._fail(error)
                     raise
                 order = later
             else:
@@ -287,19 +323,15 @@ class Worker:
             if self._newest > order.generation:
                 raise MeetingError("there is another order")
             self.generation, self._sockets = order.generation, GroupSockets(self._store.port)
+            self._overdue = ""
             self._waits.entered()
         self.rank, self.size = order.rank, order.size
         self._log.generation = order.generation
         self._link.say(stage="forming", generation=order.generation, rank=order.rank, reason="")
-        store = meeting(order.meet, order.generation)
-        if self._has_state:
-            store.set("left", "")
-        elif order.at_step:  # the others do steps until then, however long these are
-            wait_for_one(store, "left", give_up=lambda: self._newest > order.generation)
-        wait_for_all(
-            store, "there", self.rank, self.size, within_s=_MEET_S, give_up=lambda: self._newest > order.generation
-        )
-        self._join_in_time(store)
+        with self._limit.within(_ANSWER_S, self._break_off, _NO_ANSWER):
+            store = self._met(order)
+        with self._limit.within(_JOIN_S, self._break_off, "the group was not made"):
+            self._program.join(store, self.rank, self.size)
         self._sockets.formed(but_port=int(order.meet.rpartition(":")[2]))
         self._link.say(stage="copying", formed_ns=now_ns())
         self._catch_up()
@@ -307,15 +339,25 @@ class Worker:
         self._is_first_step = True
         self._link.say(stage="training", copied_ns=now_ns(), step=self.step)
 
-    def _join_in_time(self, store: dist.Store) -> None:
-        """Makes the group. If a rank is lost just then, the others would wait for it as long as a collective may take."""
-        alarm = threading.Timer(_JOIN_S, self._break_off)
-        alarm.daemon = True
-        alarm.start()
-        try:
-            self._program.join(store, self.rank, self.size)
-        finally:
-            alarm.cancel()
+    def _met(self, order: Order) -> dist.Store:
+        """The store at which all ranks of the group are, once they are there.
+
+        Others may compute for long before they see that their group is over, so this waits as long as they may.
+        """
+        store = meeting(order.meet, order.generation)
+        give_up = functools.partial(self._is_outdated, order)
+        if self._has_state:
+            store.set("left", "")
+        elif order.at_step:  # the others do steps until then, however long these are
+            wait_for_one(store, "left", give_up=give_up)
+        within_s = max(_MEET_S, self._program.wait_s)
+        wait_for_all(store, "there", self.rank, self.size, within_s=within_s, give_up=give_up)
+        return store
+
+    def _is_outdated(self, order: Order) -> bool:
+        """Whether there is a later order. It is asked when the place of meeting has answered just now."""
+        self._limit.renew()
+        return self._newest > order.generation
 
     def _catch_up(self) -> None:
         """Comes to the state and the step of the others."""
@@ -347,6 +389,13 @@ class Worker:
         now = CaughtUp(self._program.reload(self.rank))
         self._link.say(reason=f"all are back at step {now.step}, by the last checkpoint: {error}")
         return now
+
+
+def _late(entry: Entry) -> str:
+    """What took too long, and how long it has taken, in words."""
+    took_s = (now_ns() - entry.began_ns) * 1e-9
+    what = f"{entry.operation} {entry.number}" if entry.peer < 0 else f"{entry.operation} with rank {entry.peer}"
+    return f"{what} of the group {entry.group.name} had not ended after {took_s:.1f} s"
 
 
 def _seed_of(seed: int, rank: int, step: int) -> int:

@@ -44,11 +44,15 @@ class WorkerLink:
         job: the job's name.
         path: of the agent's socket.
         obey: called in the thread with each new order, before anybody else hears of it.
+        look: called in the thread twice a second at least.
     """
 
-    def __init__(self, job: str, path: str, obey: Callable[[Order], None]) -> None:
+    def __init__(
+        self, job: str, path: str, obey: Callable[[Order], None], look: Callable[[], None] = lambda: None
+    ) -> None:
         self.process = now_ns()
         self._obey = obey
+        self._look = look
         self._said: dict[str, Any] = {"kind": "worker", "job": job, "process": self.process}
         self._order: Order | None = None
         self._news = threading.Condition()
@@ -101,6 +105,7 @@ class WorkerLink:
                 self._socket.close()
                 return
             self._listen()
+            self._look()
 
     def _speak(self) -> None:
         if self._socket.connect():

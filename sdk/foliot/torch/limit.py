@@ -1,0 +1,66 @@
+"""How long the program's thread may wait for other ranks: what takes longer is ended by another thread."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import TYPE_CHECKING
+
+from foliot.torch.meeting import MeetingError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+
+
+class Limit:
+    """Of one wait after the other, each in a block of its own.
+
+    Parameters:
+        lock: held while a wait is ended, by whoever looks.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._allowed_s = self._until_s = math.inf
+        self._end: Callable[[], None] | None = None
+        self._has_ended = False
+
+    @contextlib.contextmanager
+    def within(self, allowed_s: float, end: Callable[[], None], what: str) -> Iterator[None]:
+        """Lets a block take so long. If it takes longer, `end` is called at each look until the block has ended.
+
+        PyTorch connects to a store once more where the connection ends, so that to end it once may not do.
+
+        Parameters:
+            what: what did not come, for the error.
+
+        Raises:
+            MeetingError: it took longer.
+        """
+        said = f"{what} in {allowed_s:g} s"
+        with self._lock:
+            self._allowed_s, self._end, self._has_ended = allowed_s, end, False
+            self.renew()
+        try:
+            yield
+        except Exception as error:
+            if self._has_ended:
+                raise MeetingError(said) from error
+            raise
+        finally:
+            with self._lock:
+                self._until_s = math.inf
+        if self._has_ended:
+            raise MeetingError(said)
+
+    def renew(self) -> None:
+        """Lets the block take as long again, from now on. The thread calls it that is in the block."""
+        self._until_s = time.monotonic() + self._allowed_s
+
+    def look(self) -> None:
+        """Ends what has taken too long. Hold the lock."""
+        if self._end is not None and time.monotonic() > self._until_s:
+            self._has_ended = True
+            self._end()

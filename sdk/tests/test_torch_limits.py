@@ -1,0 +1,246 @@
+"""What ends the waits of a worker whom nobody tells what to do, and how long each of them is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from patience import patience
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("make train installs PyTorch", allow_module_level=True)
+
+import foliot.torch
+from foliot.torch.collective_log import CollectiveLog, Entry, Group
+from foliot.torch.meeting import MeetingError
+from foliot.torch.worker import Program, Worker
+from foliot.torch.worker_link import Order
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """Makes workers of a job of two ranks, without Gloo's groups and without states."""
+    made = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.delenv("FOLIOT_SPARE", raising=False)
+    monkeypatch.setattr(Worker, "_catch_up", lambda _: None)
+
+    def make(rank=0):
+        monkeypatch.setenv("RANK", str(rank))
+        program = Program({}, {}, lambda *_: None, None, 0, None, 1, WAIT_S, 1800.0)
+        made.append(Worker(program, "job", "/no/agent", CollectiveLog()))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each._link.end()
+
+
+@pytest.fixture
+def mute(monkeypatch):
+    """A place of meeting whose host takes connections and answers nothing, as that of a process that is stopped."""
+    monkeypatch.setattr("foliot.torch.worker._ANSWER_S", 0.5, raising=False)
+    monkeypatch.setattr("foliot.torch.meeting._TIMEOUT", dt.timedelta(seconds=1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def outcome(work):
+    """Begins it in a thread. Its error, or None, comes into the list that is returned with the thread."""
+    ends = []
+
+    def run():
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            ends.append(error)
+        else:
+            ends.append(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, ends
+
+
+def test_ranks_that_compute_for_long_still_find_the_others_there(worker, monkeypatch):
+    """A spare is there at once. Others come when their next collective fails."""
+    monkeypatch.setattr("foliot.torch.worker._MEET_S", 0.1)
+    workers = worker(0), worker(1)
+    place = workers[0]._store.place
+    first, of_first = outcome(lambda: workers[0]._form_once(Order(1, 0, 2, place, 0, "dead")))
+    time.sleep(0.5)
+    assert not of_first
+
+    workers[1]._form_once(Order(1, 1, 2, place, 0, "dead"))
+
+    first.join(patience(60))
+    assert of_first == [None]
+
+
+def test_a_later_order_ends_the_wait_for_others(worker):
+    """However long it may be."""
+    waiting = worker(0)
+    thread, ends = outcome(lambda: waiting._form_once(Order(1, 0, 2, waiting._store.place, 0, "dead")))
+    while not waiting.generation:
+        time.sleep(0.01)
+
+    waiting._obey(Order(2, 0, 2, waiting._store.place, 0, "dead"))
+
+    thread.join(patience(60))
+    assert isinstance(ends[0], RuntimeError)
+
+
+def test_after_each_failed_attempt_a_worker_waits_as_long_as_after_the_first(worker, monkeypatch):
+    """A second order may fail late, and the third one needs its time too."""
+    waited = []
+
+    class Link:
+        def say(self, **_):
+            """Nobody listens."""
+
+        def end(self):
+            """Nor now."""
+
+        def wait_for_order(self, *, above, within_s):
+            waited.append(within_s)
+            time.sleep(0.02)
+            return Order(above + 1, 0, 2, "a:1", 0, "dead") if above < 3 else None
+
+    def fail(_):
+        raise MeetingError("others did not come")
+
+    failing = worker(0)
+    failing._link.end()
+    failing._link = Link()
+    monkeypatch.setattr(failing, "_form_once", fail)
+
+    with pytest.raises(MeetingError):
+        failing._form(Order(1, 0, 2, "a:1", 0, "dead"))
+
+    assert waited == [WAIT_S] * 3
+
+
+def test_a_place_of_meeting_that_does_not_answer_is_given_up(worker, mute):
+    """PyTorch's store would wait for its answer for ever."""
+    thread, ends = outcome(lambda: worker()._form_once(Order(1, 0, 2, mute, 0, "dead")))
+
+    thread.join(patience(30))
+
+    assert [str(end) for end in ends] == ["the place of meeting gave no answer in 0.5 s"]
+
+
+def test_nor_does_it_keep_a_rank_in_the_group_that_is_left(worker, mute):
+    """Ranks that have done the last step tell each other so at the place of the next group."""
+    leaving = worker()
+    leaving.step, leaving._link._order = 5, Order(1, 0, 2, mute, 5, "drain")
+    left = []
+    leaving._leave = lambda: left.append(leaving.step)
+    thread, ends = outcome(leaving._leave_together)
+
+    thread.join(patience(30))
+
+    assert (left, ends) == ([5], [None])
+
+
+@pytest.mark.parametrize("in_connections", [True, False])
+def test_a_collective_that_takes_too_long_is_broken_off(worker, monkeypatch, in_connections):
+    """Where it waits in connections: NCCL's have a limit of their own."""
+    broken = threading.Event()
+    late = worker()
+    monkeypatch.setattr("foliot.torch.worker.waits_in_connections", lambda: in_connections)
+    monkeypatch.setattr(late, "_break_off", broken.set)
+    late._program = late._program._replace(timeout_s=0.1)
+    late._log.begin(Entry(Group("0"), "all_reduce", -1))
+    time.sleep(0.2)
+
+    late._look()
+
+    assert broken.is_set() == in_connections
+    assert late._overdue.startswith("all_reduce 1 of the group 0 had not ended after 0." if in_connections else "")
+
+
+def test_a_transfer_counts_only_where_nothing_else_goes_on():
+    """Gloo's looks as if it went on until the program waits for it, which it may never do."""
+    log = CollectiveLog()
+    transfer, collective = Entry(Group("0"), "send", 1), Entry(Group("0"), "all_reduce", -1)
+    log.begin(transfer)
+    assert log.overdue(60.0) is None
+    time.sleep(0.1)
+    assert log.overdue(0.05) is transfer
+    log.begin(collective)
+    assert log.overdue(0.05) is None
+    log.end(collective)
+    assert log.overdue(0.05) is None
+    time.sleep(0.1)
+    assert log.overdue(0.05) is transfer
+
+
+def test_a_limit_of_nothing_is_refused():
+    """Every collective would take longer."""
+    with pytest.raises(ValueError, match="not 0 s"):
+        foliot.torch.groups({}, timeout_s=0.0)
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import os, signal, sys, time
+    from pathlib import Path
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    import foliot.torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 4)
+    (Path(sys.argv[1]) / os.environ["RANK"]).touch()
+    while not all((Path(sys.argv[1]) / rank).exists() for rank in "01"):
+        time.sleep(0.01)
+    for group in foliot.torch.groups({"model": model}, job="late", socket="/no/agent", wait_s=0.5, timeout_s=5.0):
+        with group:
+            parallel = DistributedDataParallel(model)
+            for _ in range(2):
+                parallel(torch.ones(1, 4)).sum().backward()
+            if group.rank:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            parallel(torch.ones(1, 4)).sum().backward()
+    """
+)
+
+
+def test_a_job_whose_rank_stands_still_ends_though_nobody_tells_it_so(tmp_path):
+    """No agent, no spare: the error says which collective took too long, and how long."""
+    (tmp_path / "rank.py").write_text(PROGRAM)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "rank.py"), str(tmp_path)],
+            env={**os.environ, **meet, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        _, told = ranks[0].communicate(timeout=patience(90))
+    finally:
+        for rank in ranks:
+            rank.send_signal(signal.SIGCONT)
+            rank.kill()
+            rank.communicate()
+
+    assert ranks[0].returncode == 1, told
+    said = "RuntimeError: nobody took the lost rank's place in 0.5 s: all_reduce"
+    assert said in told, told
+    assert "of the group 0 had not ended after 5." in told, told
