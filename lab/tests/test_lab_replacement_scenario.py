@@ -57,7 +57,9 @@ def test_a_killed_rank_comes_back_where_there_are_spares():
 
 def test_the_remediator_acts_where_there_are_spares():
     """Unless the scenario says otherwise."""
-    assert replacing(parse_scenario(FABRIC + job())) == {"remediator.replace": "act"}
+    assert replacing(parse_scenario(FABRIC + job())) == {
+        "remediator.replace": "act", "remediator.replace_hung_s": 3.0,
+    }  # fmt: skip
     assert replacing(parse_scenario(FABRIC + job(spares=None))) == {}
     assert replacing(parse_scenario(FABRIC + job(use=None, checkpoint_steps=20))) == {}
 

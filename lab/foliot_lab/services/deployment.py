@@ -190,7 +190,10 @@ def homes(chosen: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
 def replacing(scenario: Scenario) -> dict[str, Any]:
     """The settings, by dotted name, with which the ranks of a scenario's job are replaced; empty if they cannot be."""
     job = trained(scenario)
-    return {"remediator.replace": "act"} if job is not None and job[1].is_replaceable else {}
+    if job is None or not job[1].is_replaceable:
+        return {}
+    # The lab's job makes no pauses: a rank that does no step hangs.
+    return {"remediator.replace": "act", "remediator.replace_hung_s": 3.0}
 
 
 def write_configs(
