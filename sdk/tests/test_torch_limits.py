@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -244,3 +245,28 @@ def test_a_job_whose_rank_stands_still_ends_though_nobody_tells_it_so(tmp_path):
     said = "RuntimeError: nobody took the lost rank's place in 0.5 s: all_reduce"
     assert said in told, told
     assert "of the group 0 had not ended after 5." in told, told
+
+
+def test_a_first_group_that_connects_once_more_is_left_for_the_next_one(worker, monkeypatch):
+    """PyTorch does so where a store's connection ends: an order may come in that very moment."""
+    order = Order(1, 0, 2, "127.0.0.1:1", 0, "dead")
+    formed = []
+    monkeypatch.setattr(Worker, "_form", lambda _, given: formed.append(given))
+    monkeypatch.setattr("foliot.torch.worker.dist.rendezvous", lambda *_: iter([(None, 0, 2)]))
+    made = worker()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def join(*_):
+            for _ in range(3):
+                with socket.create_connection(server.getsockname()) as store:
+                    waiting.release()
+                    store.recv(1)
+            raise RuntimeError("the store is gone")
+
+        waiting = threading.Semaphore(0)
+        made._program = made._program._replace(join=join)
+        thread, ends = outcome(made._form_first)
+        assert waiting.acquire(timeout=patience(20))
+        made._link._take(json.dumps(order._asdict() | {"kind": "replace"}).encode())
+        thread.join(patience(20))
+    assert (ends, formed) == ([None], [order])

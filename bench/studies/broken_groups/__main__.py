@@ -23,8 +23,8 @@ import msgspec
 from bench import place
 from bench.document import Document
 from bench.figures import median, most
-from bench.series import show_rows
 from bench.studies.broken_groups.manners import MANNERS, RANKS, Manner
+from bench.table import show
 from foliot_lab.workload.train.ranks import missing
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _run(first: int, groups: int) -> list[Row]:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "bench.studies.broken_groups.rank", "--rank", str(rank), *words],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
         for rank in range(RANKS)
     ]  # fmt: skip
@@ -130,7 +130,8 @@ def main() -> int:
     rows: list[Row] = []
     for made in _runs(arguments.first, arguments.groups):
         rows += made
-        show_rows(sums(rows))
+        show(msgspec.to_builtins(sums(rows)))
+        sys.stdout.flush()
     if arguments.json:
         document.write(arguments.json, rows, by_manner=msgspec.to_builtins(sums(rows)))
     return 0

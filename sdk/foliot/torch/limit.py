@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+def _never() -> bool:
+    return False
+
+
 class Limit:
     """Of one wait after the other, each in a block of its own.
 
@@ -25,16 +29,20 @@ class Limit:
         self._lock = lock
         self._allowed_s = self._until_s = math.inf
         self._end: Callable[[], None] | None = None
+        self._is_outdated: Callable[[], bool] = _never
         self._has_ended = False
 
     @contextlib.contextmanager
-    def within(self, allowed_s: float, end: Callable[[], None], what: str) -> Iterator[None]:
+    def within(
+        self, allowed_s: float, end: Callable[[], None], what: str, is_outdated: Callable[[], bool] = _never
+    ) -> Iterator[None]:
         """Lets a block take so long. If it takes longer, `end` is called at each look until the block has ended.
 
         PyTorch connects to a store once more where the connection ends, so that to end it once may not do.
 
         Parameters:
             what: what did not come, for the error.
+            is_outdated: whether what the block waits for is wanted no more. It is ended then as well.
 
         Raises:
             MeetingError: it took longer.
@@ -42,6 +50,7 @@ class Limit:
         said = f"{what} in {allowed_s:g} s"
         with self._lock:
             self._allowed_s, self._end, self._has_ended = allowed_s, end, False
+            self._is_outdated = is_outdated
             self.renew()
         try:
             yield
@@ -51,7 +60,7 @@ class Limit:
             raise
         finally:
             with self._lock:
-                self._until_s = math.inf
+                self._until_s, self._end = math.inf, None
         if self._has_ended:
             raise MeetingError(said)
 
@@ -60,7 +69,7 @@ class Limit:
         self._until_s = time.monotonic() + self._allowed_s
 
     def look(self) -> None:
-        """Ends what has taken too long. Hold the lock."""
-        if self._end is not None and time.monotonic() > self._until_s:
+        """Ends what has taken too long, or is outdated. Hold the lock."""
+        if self._end is not None and (time.monotonic() > self._until_s or self._is_outdated()):
             self._has_ended = True
             self._end()

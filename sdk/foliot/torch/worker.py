@@ -282,7 +282,8 @@ class Worker:
             self._sockets = GroupSockets(self._store.port)
             self._waits.entered()
         try:
-            with self._limit.within(self._program.timeout_s, self._break_off, "the first group did not form"):
+            what = "the first group did not form"
+            with self._limit.within(self._program.timeout_s, self._break_off, what, self._is_called_away):
                 store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
                 self._program.join(store, self.rank, self.size)
             self._sockets.formed(but_port=int(os.environ["MASTER_PORT"]))
@@ -330,7 +331,7 @@ class Worker:
         self._link.say(stage="forming", generation=order.generation, rank=order.rank, reason="")
         with self._limit.within(_ANSWER_S, self._break_off, _NO_ANSWER):
             store = self._met(order)
-        with self._limit.within(_JOIN_S, self._break_off, "the group was not made"):
+        with self._limit.within(_JOIN_S, self._break_off, "the group was not made", self._is_called_away):
             self._program.join(store, self.rank, self.size)
         self._sockets.formed(but_port=int(order.meet.rpartition(":")[2]))
         self._link.say(stage="copying", formed_ns=now_ns())
@@ -353,6 +354,11 @@ class Worker:
         within_s = max(_MEET_S, self._program.wait_s)
         wait_for_all(store, "there", self.rank, self.size, within_s=within_s, give_up=give_up)
         return store
+
+    def _is_called_away(self) -> bool:
+        """Whether an order asks for another group than the present one, or the one that is being made."""
+        order = self._link.order()
+        return order is not None and order.generation > self.generation and self.step >= order.at_step
 
     def _is_outdated(self, order: Order) -> bool:
         """Whether there is a later order. It is asked when the place of meeting has answered just now."""
