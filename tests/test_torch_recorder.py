@@ -41,7 +41,7 @@ RANK = textwrap.dedent(
     if rank < 2:
         dist.send(torch.ones(2), 1) if rank == 0 else dist.recv(torch.ones(2), 0)
     step = 0
-    while not (folder / "over").exists():
+    while True:
         for batch in DataLoader(torch.ones(1, 64)):
             model(batch).sum().backward()
         dist.all_reduce(torch.ones(10), group=pairs[rank // 2])
