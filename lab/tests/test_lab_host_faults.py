@@ -5,6 +5,7 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,6 +20,7 @@ from foliot_lab.faults.kernel_logs import KernelLogs
 from foliot_lab.faults.world import World
 from foliot_lab.scenario.spec import FabricSpec, FaultSpec
 from foliot_schemas.subjects import DRAINS
+from patience import patience
 
 SPEC = FabricSpec(hosts=2, rails=2, leaves=1, spines=1)
 
@@ -108,11 +110,18 @@ def test_a_host_that_is_cut_off_has_no_cable_any_more(fabric):
         with inside(fabric.host(host)):
             return [_carrier(rail) for rail in ("rail0", "rail1")]
 
+    def settled(*expected):
+        """The carriers of both hosts, once they are so: the kernel tells of a carrier within a second."""
+        until_s = time.monotonic() + patience(5)
+        while (found := (carriers("node0"), carriers("node1"))) != expected and time.monotonic() < until_s:
+            time.sleep(0.02)
+        return found
+
     action.inject()
-    assert (carriers("node0"), carriers("node1")) == ([1, 1], [0, 0])
+    assert settled([1, 1], [0, 0]) == ([1, 1], [0, 0])
     assert (job.lost, job.again) == (["node1"], [])
     action.heal()
-    assert (carriers("node0"), carriers("node1")) == ([1, 1], [1, 1])
+    assert settled([1, 1], [1, 1]) == ([1, 1], [1, 1])
     assert pulled == [("node1", True), ("node1", False)]
     assert (job.lost, job.again) == (["node1"], ["node1"])
 

@@ -309,8 +309,9 @@ async def test_a_slow_reader_holds_nobody_up_and_is_told_what_it_missed(reader, 
     missed = sum(message.missed.events for message in told)
 
     assert ids == [f"e{number}" for number in range(500)]
-    assert missed == 1_500
-    assert sum(message.WhichOneof("change") == "told" for message in told) == 1_500
+    # A thousand wait at most, beside what the connection itself has taken by then.
+    assert 1_500 <= missed <= 2_000
+    assert sum(message.WhichOneof("change") == "told" for message in told) == 3_000 - missed
 
 
 async def test_live_readers_of_all_transports_share_the_places(reader, store, eventually):
