@@ -30,7 +30,8 @@ class Limit:
         self._allowed_s = self._until_s = math.inf
         self._end: Callable[[], None] | None = None
         self._is_outdated: Callable[[], bool] = _never
-        self._has_ended = False
+        self._said = self._why = ""
+        """What is said if the block takes too long, and why it was ended; empty: it was not."""
 
     @contextlib.contextmanager
     def within(
@@ -45,24 +46,24 @@ class Limit:
             is_outdated: whether what the block waits for is wanted no more. It is ended then as well.
 
         Raises:
-            MeetingError: it took longer.
+            MeetingError: it took longer, or was outdated.
         """
-        said = f"{what} in {allowed_s:g} s"
         with self._lock:
-            self._allowed_s, self._end, self._has_ended = allowed_s, end, False
+            self._allowed_s, self._end, self._why = allowed_s, end, ""
+            self._said = f"{what} in {allowed_s:g} s"
             self._is_outdated = is_outdated
             self.renew()
         try:
             yield
         except Exception as error:
-            if self._has_ended:
-                raise MeetingError(said) from error
+            if self._why:
+                raise MeetingError(self._why) from error
             raise
         finally:
             with self._lock:
                 self._until_s, self._end = math.inf, None
-        if self._has_ended:
-            raise MeetingError(said)
+        if self._why:
+            raise MeetingError(self._why)
 
     def renew(self) -> None:
         """Lets the block take as long again, from now on. The thread calls it that is in the block."""
@@ -70,6 +71,12 @@ class Limit:
 
     def look(self) -> None:
         """Ends what has taken too long, or is outdated. Hold the lock."""
-        if self._end is not None and (time.monotonic() > self._until_s or self._is_outdated()):
-            self._has_ended = True
-            self._end()
+        if self._end is None:
+            return
+        if self._is_outdated():
+            self._why = "there is another order"
+        elif time.monotonic() > self._until_s:
+            self._why = self._said
+        else:
+            return
+        self._end()
