@@ -234,6 +234,15 @@ async def start(tmp_path):
         await job.end()
 
 
+def reset_connections(pid):
+    """Has the kernel end the TCP connections of a process with an error at both ends."""
+    listed = subprocess.run(["ss", "-tnpH", "state", "established"], check=True, capture_output=True, text=True).stdout
+    own = [line.split() for line in listed.splitlines() if f"pid={pid}," in line]
+    assert own, listed
+    for line in own:
+        subprocess.run(["ss", "-K", "src", line[2], "dst", line[3]], check=True, capture_output=True)
+
+
 async def finished(job):
     """Waits until its ranks have done their work."""
     await job.until(lambda: sum(step == STEPS - 1 for step, _ in job.losses()) == SIZE)
@@ -300,3 +309,24 @@ async def test_a_step_whose_end_was_not_said_does_not_change_parameters_twice(st
     await finished(job)
 
     assert job.losses() == undisturbed.losses()
+
+
+async def test_ranks_whose_connections_are_reset_form_their_group_anew(start):
+    """Nobody is lost, and no spare is there. The kernel ends all connections of one rank, as a firewall does."""
+    undisturbed = start("undisturbed", "alike")
+    await finished(undisturbed)
+    job = start("disturbed", "alike")
+    job.allow(30)
+    await job.until_step(30)
+    job.allow(60)
+    reset_connections(job.pid(job.workers()[1]))
+    await job.until(lambda: {each.report.stage for each in job.workers().values()} == {"broken"})
+    result = await job.handler.apply(job.order({}))
+    assert result.status == "done", result.reason
+    await job.until_step(60)
+    job.allow(STEPS)
+    await finished(job)
+
+    assert job.losses() == undisturbed.losses()
+    assert {each.report.lost_steps for each in job.workers().values()} <= {0}
+    assert all(process.poll() in (None, 0) for process in job.processes)

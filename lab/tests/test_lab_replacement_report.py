@@ -264,6 +264,11 @@ def test_an_order_is_told_in_words():
     later = ordered(11, order(at_step=9, cause="drain")).message
     assert list(in_words(later)) == ["rank 2 of train goes from node2 to node3 when step 9 is done: drain"]
     assert list(in_words(ordered(11, advice=True).message)) == ["rank 2 of train would go from node2 to node3: dead"]
+    anew = order(changes=(), cause="broken")
+    assert list(in_words(ordered(11, anew).message)) == ["the ranks of train form their group anew: broken"]
+    assert list(in_words(ordered(11, anew, advice=True).message)) == [
+        "the ranks of train would form their group anew: broken"
+    ]
     assert list(in_words(command(11).message)) == []
 
 

@@ -197,6 +197,8 @@ def _mismatch_words(event: Verdict) -> str:
 
 def _hang_words(event: Verdict) -> str:
     known = event.evidence
+    if event.state == "broken":
+        return f" (rank {event.number('rank'):.0f}: {known.get('reason') or 'it does not say why'})"
     if "collective" not in known:
         return ""
     where = f"{known['collective']} {event.number('number'):.0f} of the group {known.get('group', '?')}"
@@ -299,8 +301,8 @@ MISMATCH = EventKind(
 
 HANG = EventKind(
     name="hang", concerns="rank", words=_hang_words,
-    summary="a rank of a training job, such as pretrain-7/rank3, that holds up all others, or a job of which no rank "
-    "does. `related` has the job and the rank's node",
+    summary="a rank of a training job, such as pretrain-7/rank3, that holds up all others, or a job that stands though "
+    "no rank does. `related` has the job and the rank's node",
     states=(
         EventState("absent", "{who} has not begun what others wait in"),
         EventState("mismatch", "{who} began another collective than the others"),
@@ -308,6 +310,7 @@ HANG = EventKind(
         EventState("dead", "{who} is gone, and others wait for it"),
         EventState("silent", "{who} says nothing any more, and others wait for it"),
         EventState("stuck", "the ranks of {who} wait in a collective that all of them have begun"),
+        EventState("broken", "the group of {who} broke, and none of its ranks is lost"),
         EventState("replaced", "another process has the place of {who}", is_relief=True),
         EventState("moving", "the job goes on that waited for {who}", is_relief=True),
         EventState("over", "the job is over that waited for {who}", is_relief=True),

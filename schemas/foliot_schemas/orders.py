@@ -81,7 +81,7 @@ class RankChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplaceRank(msgspec.Struct, frozen=True, kw_only=True, tag="replace-rank", tag_field=_TAG_FIELD):
-    """Give ranks of a job to spares. Every node with a process of the job is told the same."""
+    """Give ranks of a job to spares, or form its group anew. Every node with a process of the job is told the same."""
 
     job: Name
     """The job."""
@@ -93,8 +93,8 @@ class ReplaceRank(msgspec.Struct, frozen=True, kw_only=True, tag="replace-rank",
     """Leave the present group when this many steps are done: nothing is lost then. 0: at once."""
     cause: Word
     """Why: a state of the events `hang` and `straggler`, or `drain`, or `hardware`."""
-    changes: Annotated[tuple[RankChange, ...], msgspec.Meta(min_length=1, max_length=1_024)]
-    """Who loses which rank to whom."""
+    changes: Annotated[tuple[RankChange, ...], msgspec.Meta(max_length=1_024)]
+    """Who loses which rank to whom. None: the group broke, and the same processes form one anew."""
 
     def check(self) -> None:
         """Refuses an order that contradicts itself.

@@ -27,7 +27,7 @@ def order_of(command: Command) -> ReplaceRank | None:
 
 
 def in_words(command: Command) -> Iterator[str]:
-    """A sentence for each rank that a command gives to a spare."""
+    """A sentence for each rank that a command gives to a spare, or one if all form their group anew."""
     order = order_of(command)
     if order is None:
         return
@@ -35,3 +35,5 @@ def in_words(command: Command) -> Iterator[str]:
     for change in order.changes:
         would = "would go" if command.advice else "goes"
         yield f"rank {change.rank} of {order.job} {would} from {change.node} to {change.to_node}{when}: {order.cause}"
+    if not order.changes:
+        yield f"the ranks of {order.job} {'would form' if command.advice else 'form'} their group anew: {order.cause}"

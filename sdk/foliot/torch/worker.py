@@ -309,7 +309,7 @@ class Worker:
             try:
                 self._form_once(order)
             except Exception as error:
-                self._link.say(reason=self._overdue or in_a_line(error))
+                self._say_unformed(order, self._overdue or in_a_line(error))
                 self._leave()
                 later = self._link.wait_for_order(above=order.generation, within_s=self._program.wait_s)
                 if later is None:
@@ -318,6 +318,13 @@ class Worker:
                 order = later
             else:
                 return
+
+    def _say_unformed(self, order: Order, reason: str) -> None:
+        """Says that a group did not form. If no other was ordered meanwhile, it takes an order to form one."""
+        if self._newest > order.generation:
+            self._link.say(reason=reason)
+        else:
+            self._link.say(stage="broken", reason=reason)
 
     def _form_once(self, order: Order) -> None:
         with self._lock:

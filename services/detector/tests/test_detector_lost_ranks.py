@@ -280,7 +280,7 @@ def test_workers_that_wait_for_an_order_do_not_wait_in_collectives(job):
         job.turn(rank, "broken")
     job.run(10)
 
-    assert job.take("hang") == []
+    assert said(job) == [("", "broken")]
 
 
 def test_what_was_left_in_the_last_generation_is_waited_for_by_nobody(job):
@@ -414,3 +414,75 @@ def test_a_large_job_is_looked_at_less_often(job, monkeypatch):
     job.run(1.25)
 
     assert sorted(said(job)) == [("rank2", "dead"), ("rank3", "dead")]
+
+
+def test_a_group_that_broke_without_a_loss_is_told_of_as_one(job):
+    """Connections were reset. All ranks are there, which is known once a node that is cut off would have been named."""
+    job.fail(0, 1, 2, 3)
+    job.run(3)
+    assert job.take("hang") == []
+    job.run(2)
+
+    (broken,) = job.take("hang")
+    assert (broken.who, broken.state, broken.confidence) == ("pretrain", "broken", 1.0)
+    assert {*broken.related["nodes"]} == {"node0", "node1", "node2", "node3"}
+    assert (broken.evidence["broken"], broken.evidence["size"], broken.evidence["generation"]) == (4, 4, 0)
+    job.run(10)
+    assert job.take("hang") == []
+
+
+def test_it_is_told_though_others_have_not_missed_anybody_yet(job):
+    """They stand in collectives, whose connections are well."""
+    job.fail(1)
+    job.run(8)
+
+    assert said(job) == [("", "broken")]
+
+
+def test_a_group_that_is_formed_anew_ends_it(job):
+    """When the first step is done."""
+    job.fail(0, 1, 2, 3)
+    job.run(6)
+    job.form()
+    job.run(1)
+    assert said(job) == [("", "broken")]
+    job.train()
+    job.run(3)
+
+    assert said(job) == [("", "moving")]
+
+
+@pytest.mark.parametrize("alive", ["gone", "stopped"])
+def test_a_rank_that_is_lost_is_named_and_not_the_group(job, alive):
+    """Those that missed it are broken, too."""
+    job.lose(3, alive)
+    job.fail(0, 1, 2)
+    job.run(8)
+
+    assert said(job) == [("rank3", "dead" if alive == "gone" else "stopped")]
+
+
+def test_a_node_that_is_cut_off_is_named_and_not_the_group(job):
+    """The others' collectives failed at once."""
+    job.ranks[3].told = False
+    job.ranks[3].halted = True
+    job.fail(0, 1, 2)
+    job.run(8)
+
+    assert said(job) == [("rank3", "dead")]
+
+
+def test_a_rank_of_which_no_node_tells_breaks_no_group(job):
+    """Whether it lives is not known."""
+    job.fail(0, 1, 2, 3)
+    job.run(1)
+    made = ReplaceableJob()
+    made.run(10)
+    made.take("hang")
+    made.ranks[2].told = False
+    made.run(70)
+    made.take("hang")
+    made.fail(0, 1, 3)
+    made.run(8)
+
+    assert ("", "broken") not in said(made)

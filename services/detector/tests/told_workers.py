@@ -48,6 +48,11 @@ class ReplaceableJob(ToldJob):
         self.former.append(self.ranks[number])
         new = self.spares[spare]
         new.number, self.ranks[number], self.spares = number, new, [each for each in self.spares if each is not new]
+        self.form()
+
+    def form(self):
+        """All leave their group for another one."""
+        self.failed_step = self.step()
         generation = 1 + max(rank.generation for rank in (*self.ranks, *self.former))
         for rank in self.ranks:
             if rank.begun > rank.through:

@@ -9,7 +9,7 @@ export const STATES = {
   contention: ["fabric-contention", "own-nic", "incast", "slow-receiver", "reduced-rate", "clear"],
   threshold: ["over", "under"],
   mismatch: ["elsewhere", "agrees"],
-  hang: ["absent", "mismatch", "stopped", "dead", "silent", "stuck", "replaced", "moving", "over"],
+  hang: ["absent", "mismatch", "stopped", "dead", "silent", "stuck", "broken", "replaced", "moving", "over"],
   straggler: ["compute", "data", "network", "halted", "in-step", "over", "unknown"],
   hardware: ["failed", "degraded", "restarted"],
 } as const;

@@ -157,6 +157,10 @@ class WorkerJob:
             for worker in self.ranks().values()
         )
 
+    def is_broken(self, now_ns: int) -> bool:
+        """Whether a rank says that its group broke."""
+        return any(each.is_live and each.state.stage == "broken" and each.is_fresh(now_ns) for each in self.all())
+
     def is_over(self) -> bool:
         """Whether all of its ranks are known, and none does any more steps."""
         held = self.ranks()

@@ -117,7 +117,7 @@ class JobHangDetector:
         return is_due
 
     def _look_at_workers(self, workers: WorkerJob, now_ns: int) -> Iterator[Event]:
-        """Names ranks that are gone."""
+        """Names ranks that are gone, or the job whose group broke without a loss."""
         job, held = self._inventory.training.get(workers.name), workers.ranks()
 
         def waited_ns(number: int) -> int:
@@ -146,11 +146,16 @@ class JobHangDetector:
             return
         if len(job.ranks) > _LARGE:
             self._again_ns[job.name] = now_ns + _LARGE_LOOK_NS
-        yield from self._judge(job, longest_ns, patience_ns, now_ns)
+        found = blamed(job, now_ns, longest_ns)
+        if workers is not None and workers.is_broken(now_ns):  # where no rank is to blame, it is known why
+            found = [finding for finding in found if finding.who != job.name]
+        yield from self._judge(job, found, longest_ns, patience_ns, now_ns)
 
-    def _judge(self, job: TrainingJob, longest_ns: int, patience_ns: int, now_ns: int) -> Iterator[Event]:
+    def _judge(
+        self, job: TrainingJob, findings: Iterable[Finding], longest_ns: int, patience_ns: int, now_ns: int
+    ) -> Iterator[Event]:
         """Names whom the job waits for, if that was found for long enough."""
-        found = {(finding.who, finding.state): finding for finding in blamed(job, now_ns, longest_ns)}
+        found = {(finding.who, finding.state): finding for finding in findings}
         since = _since(self._found, job.name, found, now_ns)
         # A rank may be named after the job was: its node spoke later.
         for key, finding in found.items():
@@ -168,7 +173,10 @@ class JobHangDetector:
         process = finding.process or (0 if worker is None else worker.state.process)
         known = self._open.get(name, {})
         before = known.get(finding.who)
-        if before is not None:
+        if before is not None and number is None:  # what is said of the job as a whole can become another thing
+            if before.event.state == finding.state:
+                return
+        elif before is not None:
             if not process or not before.process or (before.node, before.process) == (finding.nodes[0], process):
                 return
             del known[finding.who]

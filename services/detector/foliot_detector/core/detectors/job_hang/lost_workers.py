@@ -1,4 +1,7 @@
-"""Ranks that a job has lost, by what nodes tell of its workers: their processes, their stages and their steps."""
+"""Ranks that a job has lost, and groups that broke though none is lost, by what nodes tell of its workers.
+
+They tell of their processes, their stages and their steps.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ _SEEN_NS = S // 10
 processes within a moment."""
 _USUAL_TIMES = 3
 """Who does no step for so many times as long as usual stands."""
+_NONE_LOST_NS = FRESH_NS + CONFIRMED_NS
+"""A group must have been broken for so long before none of its ranks is lost: by then, a node that is cut off has been
+silent for long enough to be named."""
 
 
 class _Look(NamedTuple):
@@ -42,7 +48,7 @@ class _Look(NamedTuple):
 def lost(
     job: WorkerJob, held: dict[int, Worker], waited: Callable[[int], int], now_ns: int, hold_ns: int
 ) -> list[Finding]:  # fmt: skip
-    """The ranks that are gone, and those that ail while all others do no steps.
+    """The ranks that are gone, and those that ail while all others do no steps. If none does: the job, if it broke.
 
     Parameters:
         held: its workers, by the ranks that they have.
@@ -60,7 +66,8 @@ def lost(
         stood_ns=_stood_ns(job, live, waited, now_ns, hold_ns),
     )  # fmt: skip
     judged = (_gone(look, worker) or _ailing(look, worker) for _, worker in sorted(held.items()))
-    return [finding for finding in judged if finding is not None][:MOST_NAMES]
+    found = [finding for finding in judged if finding is not None][:MOST_NAMES]
+    return found or _broken(look, held)
 
 
 def _gone(look: _Look, worker: Worker) -> Finding | None:
@@ -80,6 +87,25 @@ def _ailing(look: _Look, worker: Worker) -> Finding | None:
         return None
     confidence = 1.0 if state == "stopped" else DOUBT
     return _finding(look, worker, state, confidence, _at_ns(look, worker) - look.stood_ns, confirmed_ns=CONFIRMED_NS)
+
+
+def _broken(look: _Look, held: dict[int, Worker]) -> list[Finding]:
+    """The job whose group broke, as where a firewall reset its connections, if all of its ranks are there and stand."""
+    is_whole = len(look.live) == len(held) == look.job.size
+    if not (is_whole and look.broken and look.stood_ns):
+        return []
+    if any(worker.state.generation < look.generation or _ails(look.job, worker, look.hold_ns) for worker in look.live):
+        return []
+    missing = [worker for _, worker in sorted(held.items()) if worker.state.stage == "broken"]
+    first = min(missing, key=lambda worker: worker.turned_ns)
+    at_ns = _at_ns(look, first)
+    since_ns = max(min(first.state.since_ns, at_ns), 1 - FAR_NS)
+    evidence: Told = {
+        "waited_s": round((at_ns - since_ns) / S, 1), "broken": look.broken, "heard": len(look.live),
+        "size": look.job.size, "generation": look.generation, "rank": first.state.rank, "reason": first.state.reason,
+    }  # fmt: skip
+    nodes = tuple(dict.fromkeys(worker.node for worker in (first, *missing)))[:MOST_NAMES]
+    return [Finding(look.job.name, "broken", nodes, at_ns, since_ns, 1.0, evidence, confirmed_ns=_NONE_LOST_NS)]
 
 
 def _stood_ns(

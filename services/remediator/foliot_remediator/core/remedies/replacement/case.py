@@ -1,4 +1,4 @@
-"""All that is said of one job's ranks: losses, wishes that ranks go elsewhere, and what is under way about them."""
+"""All that is said of one job's ranks: losses, a broken group, wishes that ranks go elsewhere, and what is under way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot_remediator.core.remedies.replacement.course import GIVEN_UP_NS, Course, Reason
-from foliot_remediator.core.remedies.replacement.losses import Loss, judge, trouble, witnessed
+from foliot_remediator.core.remedies.replacement.losses import Break, Loss, judge, judge_break, trouble, witnessed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _GATHER_NS = 200_000_000
 """How long the first loss waits for others. The events of a node's ranks come within half a second, but who is gone or
 silent needs none; so this is for the words of the nodes."""
+_GROUP = -1
+"""In the place of a rank: the group as a whole."""
 _MOST = 4_096
 """Losses and slow ranks of a job that are remembered."""
 
@@ -27,7 +29,8 @@ _MOST = 4_096
 class Doubt(NamedTuple):
     """What speaks against a loss."""
 
-    rank: int
+    rank: int | None
+    """None: against a break of the group."""
     cause: Cause
     objection: Objection
 
@@ -47,6 +50,7 @@ class Case:
     """When anything was last said of it."""
     losses: dict[int, Loss] = field(default_factory=dict)
     stragglers: dict[int, Straggler] = field(default_factory=dict)
+    broken: Break | None = None
     course: Course | None = None
     failed: set[Process] = field(default_factory=set)
     """Spares that were given a rank and did not live to take it."""
@@ -72,14 +76,15 @@ class Case:
         while len(self.stragglers) > _MOST:
             del self.stragglers[next(iter(self.stragglers))]
 
-    def answer(self, reasons: Mapping[int, Reason]) -> None:
-        """Takes that nothing more is done for these reasons, by rank."""
-        self.answered |= {(reason.cause.event, rank) for rank, reason in reasons.items()}
+    def answer(self, reasons: Mapping[int, Reason], first: Reason) -> None:
+        """Takes that nothing more is done for these reasons, by rank; without ranks, for the first alone."""
+        of = reasons or {_GROUP: first}
+        self.answered |= {(reason.cause.event, rank) for rank, reason in of.items()}
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing stands about the job."""
-        return not (self.losses or self.stragglers or self.course or self.answered)
+        return not (self.losses or self.stragglers or self.broken or self.course or self.answered)
 
     def members(self, job: TrainingJob) -> dict[int, Worker]:
         """Who has each rank, or is to have it."""
@@ -120,6 +125,19 @@ class Case:
                 if not worker.is_over and (worker.is_gone or hearing.is_away(worker)):
                     lost.setdefault(rank, Reason(first, trouble(worker, hearing.read_ns)))
         return lost, doubts
+
+    def broke(self, job: TrainingJob, hearing: Hearing) -> tuple[Reason | None, list[Doubt]]:
+        """Why the same ranks are to form a group anew, and what speaks against that. Only where no rank is lost."""
+        if self.broken is None or self._is_answered(self.broken.cause, _GROUP):
+            return None, []
+        verdict = judge_break(self.broken, job, hearing)
+        if verdict.is_over:
+            self.broken = None
+        elif verdict.believed:
+            return Reason(self.broken.cause, "broken"), []
+        elif verdict.against is not None:
+            return None, [Doubt(None, self.broken.cause, verdict.against)]
+        return None, []
 
     def is_gathered(self, lost: dict[int, Reason], job: TrainingJob, now_ns: int) -> bool:
         """Whether more losses are not to be waited for."""

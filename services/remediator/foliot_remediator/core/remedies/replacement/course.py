@@ -44,7 +44,7 @@ class Course:
     request: DecisionRequest
     """The question that was decided."""
     reasons: dict[int, Reason]
-    """By rank that changes hands."""
+    """By rank that changes hands; empty: the same ranks form a group anew."""
     due_ns: int
     """When the processes are to leave their group."""
     asked_ns: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Lost ranks: what is said of them, and whether that is to be believed."""
+"""Lost ranks, and groups that broke: what is said of them, and whether that is to be believed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ _LEAST_CONFIDENCE = 0.5
 _BY_STEPS = frozenset({"absent", "mismatch", "silent"})
 """Words after which a worker that does no step is held to be the one for which others wait."""
 _NO_STEP = "no step"
+_NODES = 2
+"""So many must say that a group broke: one alone could have all others leave theirs."""
 _WAITING = MEETING | {"broken"}
 """Stages in which a worker does no steps."""
 
@@ -48,12 +50,26 @@ class Loss:
     """The number of the process that it blames; 0: it does not say."""
 
 
+@dataclass(slots=True)
+class Break:
+    """An event that says that a job's group broke though none of its ranks is lost. It calls for a new group of them."""
+
+    cause: Cause
+    at_ns: int
+    """When that was true. Times are those of this process."""
+    since_ns: int
+    generation: int
+    """The generation of the group."""
+    taken_ns: int
+    """When it was heard."""
+
+
 class Verdict(NamedTuple):
-    """What is to be done about a loss: nothing yet, unless one of these is said."""
+    """What is to be done about what is said: nothing yet, unless one of these is said."""
 
     believed: bool = False
     is_over: bool = False
-    """The rank has another process by now, or its work is done."""
+    """The rank has another process by now, or its work is done. Or there is another group."""
     against: Objection | None = None
 
 
@@ -69,7 +85,8 @@ def judge(loss: Loss, job: TrainingJob, hearing: Hearing, hung_ns: int) -> Verdi
     ranks, now_ns, read_ns = job.ranks(), hearing.now_ns, hearing.read_ns
     worker = ranks.get(loss.rank)
     if worker is None:
-        return _undecided(loss, "not-replaceable", {"reason": "no process of this rank is known"}, now_ns)
+        evidence: Evidence = {"reason": "no process of this rank is known"}
+        return _undecided(loss.taken_ns, "not-replaceable", evidence, now_ns)
     if worker.is_over or _is_another(loss, job, worker):
         return Verdict(is_over=True)
     others = [each for each in ranks.values() if each.node != worker.node and not each.is_over]
@@ -77,18 +94,39 @@ def judge(loss: Loss, job: TrainingJob, hearing: Hearing, hung_ns: int) -> Verdi
     stepping = sum(each.stepped_since(after_ns) for each in others)
     waiting = sum(_waits_since(each, loss.since_ns, job.step_ns) for each in others)
     own = _own_word(loss, worker, read_ns, job.step_ns)
-    evidence: Evidence = {
+    evidence = {
         "own": own or f"{worker.state.alive}, {worker.state.stage}", "others": len(others), "others_waiting": waiting,
         "others_stepping": stepping,
     }  # fmt: skip
     if worker.stepped_since(after_ns) or (others and stepping == len(others)):
         return Verdict(against=Objection(guard="contradicted", evidence=evidence))
     if not (own and waiting):
-        return _undecided(loss, "not-confirmed", evidence, now_ns)
+        return _undecided(loss.taken_ns, "not-confirmed", evidence, now_ns)
     if loss.confidence < _LEAST_CONFIDENCE and not worker.is_silent(read_ns):
         evidence = {"confidence": loss.confidence, **evidence}
         return Verdict(against=Objection(guard="confidence", evidence=evidence))
     return Verdict(believed=own != _NO_STEP or now_ns - loss.since_ns >= hung_ns)
+
+
+def judge_break(broken: Break, job: TrainingJob, hearing: Hearing) -> Verdict:
+    """Whether a group is believed to have broken though all of its ranks are there.
+
+    Two nodes must say that a collective failed, or that the group did not form. All ranks must live, and do no steps.
+    """
+    ranks = job.ranks().values()
+    if job.generation > broken.generation or not ranks or any(worker.is_over for worker in ranks):
+        return Verdict(is_over=True)
+    living = [worker for worker in ranks if worker.lives(hearing.read_ns)]
+    waiting = sum(_waits_since(worker, broken.since_ns, job.step_ns) for worker in living)
+    nodes = {worker.node for worker in living if worker.state.stage == "broken"}
+    evidence: Evidence = {
+        "nodes_broken": len(nodes), "ranks": len(ranks), "ranks_alive": len(living), "ranks_waiting": waiting,
+    }  # fmt: skip
+    if any(worker.stepped_since(broken.at_ns) for worker in ranks):
+        return Verdict(against=Objection(guard="contradicted", evidence=evidence))
+    if len(nodes) < _NODES or waiting < len(ranks):
+        return _undecided(broken.taken_ns, "not-confirmed", evidence, hearing.now_ns)
+    return Verdict(believed=True)
 
 
 def _waits_since(worker: Worker, since_ns: int, step_ns: int) -> bool:
@@ -127,6 +165,6 @@ def _is_another(loss: Loss, job: TrainingJob, worker: Worker) -> bool:
     return (state.generation > 0 and formed_ns >= loss.at_ns) or worker.first_ns > loss.at_ns > job.first_ns
 
 
-def _undecided(loss: Loss, guard: Guard, evidence: Evidence, now_ns: int) -> Verdict:
-    is_late = now_ns - loss.taken_ns >= _GRACE_NS
+def _undecided(taken_ns: int, guard: Guard, evidence: Evidence, now_ns: int) -> Verdict:
+    is_late = now_ns - taken_ns >= _GRACE_NS
     return Verdict(against=Objection(guard=guard, evidence=evidence) if is_late else None)

@@ -52,13 +52,14 @@ class Planner:
         self._troubled = troubled
 
     def plan(
-        self, case: Case, job: TrainingJob, lost: dict[int, Reason], hearing: Hearing, *, at_step: bool
+        self, case: Case, job: TrainingJob, lost: dict[int, Reason], word: str, hearing: Hearing, *, at_step: bool
     ) -> Plan | Objection:
-        """The order that gives ranks to spares, or what speaks against it.
+        """The order that gives ranks to spares, or what speaks against it. If none is lost, all of them meet anew.
 
         What an earlier order gives to a spare that has not taken it yet is said again.
 
         Parameters:
+            word: why, as of `Reason`.
             at_step: leave at the end of a step ahead, in place of at once.
         """
         ranks, now_ns = job.ranks(), hearing.now_ns
@@ -89,12 +90,14 @@ class Planner:
             return objections[0]
         step = (job.step_at(now_ns) + math.ceil(_AHEAD_NS / job.step_ns) + 1) if at_step else 0
         order = ReplaceRank(
-            job=job.name, generation=job.generation + 1, meet=meet, at_step=step, cause=lost[min(lost)].word,
+            job=job.name, generation=job.generation + 1, meet=meet, at_step=step, cause=word,
             changes=tuple(_change(rank, ranks[rank], takers[rank]) for rank in sorted(takers)),
         )  # fmt: skip
         due_ns = now_ns + (step - job.step_at(now_ns)) * job.step_ns if at_step else now_ns
         nodes |= self._told_of_it({ranks[rank].node for rank in takers}, job, hearing)
-        evidence = {**found.evidence, "step": job.highest_step, "spare": order.changes[0].to_node}
+        evidence = {**found.evidence, "step": job.highest_step}
+        if order.changes:
+            evidence["spare"] = order.changes[0].to_node
         return Plan(order, tuple(sorted(nodes & self._inventory.nodes.keys())), due_ns, evidence)
 
     def _told_of_it(self, nodes: Collection[str], job: TrainingJob, hearing: Hearing) -> set[str]:

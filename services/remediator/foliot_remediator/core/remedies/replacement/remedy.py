@@ -1,7 +1,8 @@
 """The remedy of lost ranks: spares take their places, and the job's group is formed anew without them.
 
 A loss is believed where the rank's own node, or this process's own ears, and the node of another rank say so. Ranks of
-a node that is drained, or about to fail, go elsewhere at the end of a step.
+a node that is drained, or about to fail, go elsewhere at the end of a step. A group that broke though no rank is lost
+is formed anew of the same ranks, if two nodes say so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from foliot_remediator.core.remedies.replacement.case import Case, Straggler
 from foliot_remediator.core.remedies.replacement.course import Course, Reason
 from foliot_remediator.core.remedies.replacement.hearing import Hearing
 from foliot_remediator.core.remedies.replacement.limits import Limits
-from foliot_remediator.core.remedies.replacement.losses import Loss
+from foliot_remediator.core.remedies.replacement.losses import Break, Loss
 from foliot_remediator.core.remedies.replacement.planner import Planner
 from foliot_remediator.core.remedies.replacement.spare_delays import SpareDelays
 from foliot_remediator.core.remedies.replacement.troubled_nodes import TroubledNodes
@@ -147,7 +148,7 @@ class Replacement:
             return []
         name, rank = _rank_of(event.who)
         if rank is None:
-            return self._take_stuck(event, now_ns)
+            return self._take_job(event, now_ns)
         if is_relief(event):
             self._end(name, rank, event)
             return []
@@ -164,9 +165,21 @@ class Replacement:
             self._case(name, now_ns).slow(rank, Straggler(Reason(cause, event.state), at_ns), now_ns)
         return self._stir(name, now_ns)
 
-    def _take_stuck(self, event: Event, now_ns: int) -> list[Decision]:
-        """Says that nobody is replaced where no rank is to blame."""
-        if self._jobs.get(event.who) is None or is_relief(event):
+    def _take_job(self, event: Event, now_ns: int) -> list[Decision]:
+        """Takes what is said of a job of which no rank is to blame."""
+        case = self._cases.get(event.who)
+        if event.kind == STRAGGLER.name:
+            return []
+        if is_relief(event):
+            if case is not None and case.broken is not None and event.at_ns >= case.broken.at_ns:
+                case.broken = None
+            return []
+        if event.state == "broken":
+            at_ns, cause = min(event.at_ns, now_ns), Cause(event.id, event.fault, NAME)
+            broken = Break(cause, at_ns, min(event.since_ns, at_ns), round(event.number("generation")), now_ns)
+            self._case(event.who, now_ns).broken = broken
+            return self._stir(event.who, now_ns)
+        if self._jobs.get(event.who) is None:
             return []
         objection = Objection(guard="not-replaceable", evidence={"reason": "no rank is to blame"})
         return self._object(objection, event.who, Cause(event.id, event.fault, NAME), now_ns)
@@ -260,19 +273,22 @@ class Replacement:
         hearing = Hearing(self._view.health, now_ns)
         made = self._follow(case, job, hearing) + self._leave_to_nobody(case, job, now_ns)
         lost, doubts = case.urgent(job, self._troubled, hearing, round(self._settings.replace_hung_s * _S))
-        for rank, cause, objection in doubts:
-            made += self._object(objection, f"{name}/rank{rank}", cause, now_ns)
+        broke, other = (None, []) if lost else case.broke(job, hearing)
+        for rank, cause, objection in (*doubts, *other):
+            made += self._object(objection, _who(name, rank), cause, now_ns)
+        if broke is not None:
+            return made + self._replace(case, job, {}, broke, hearing)
         if not lost:
             return made + self._look_ahead(case, job, hearing)
         if case.is_gathered(lost, job, now_ns):
-            made += self._replace(case, job, lost, hearing, at_step=False)
+            made += self._replace(case, job, lost, lost[min(lost)], hearing)
         return made
 
     def _look_ahead(self, case: Case, job: TrainingJob, hearing: Hearing) -> list[Decision]:
         """Looks at a job of which no rank is lost: some may be to go elsewhere."""
         case.gathered_ns = 0
         if not case.is_forming(job, hearing.now_ns) and (lost := case.planned(job, self._troubled, hearing)):
-            return self._replace(case, job, lost, hearing, at_step=True)
+            return self._replace(case, job, lost, lost[min(lost)], hearing, at_step=True)
         if case.is_empty:
             del self._cases[job.name]
         return []
@@ -282,25 +298,30 @@ class Replacement:
         made: list[Decision] = []
         if (sharded := self._sharded()) is not None:
             for rank, loss in case.losses.items():
-                made += self._object(sharded, f"{job.name}/rank{rank}", loss.cause, now_ns)
+                made += self._object(sharded, _who(job.name, rank), loss.cause, now_ns)
             case.losses.clear()
         return made
 
     def _replace(
-        self, case: Case, job: TrainingJob, lost: dict[int, Reason], hearing: Hearing, *, at_step: bool
-    ) -> list[Decision]:
-        """Gives ranks to spares, or says why not; that is tried again after a while, or when there is a new spare."""
+        self, case: Case, job: TrainingJob, lost: dict[int, Reason], reason: Reason, hearing: Hearing, *,
+        at_step: bool = False,
+    ) -> list[Decision]:  # fmt: skip
+        """Gives ranks to spares, or says why not; that is tried again after a while, or when there is a new spare.
+
+        Parameters:
+            lost: why each rank goes; empty: the same ranks form a group anew.
+            reason: why a group is to be formed.
+        """
         now_ns = hearing.now_ns
         if now_ns < case.retry_ns:
             return []
         case.retry_ns = now_ns + _RETRY_NS
-        rank = min(lost)
-        reason, who = lost[rank], f"{job.name}/rank{rank}"
+        who = _who(job.name, min(lost, default=None))
         policy = self._policy(reason)
         against = self._forbidden(job, lost, policy, now_ns)
         if against is None and at_step and not job.step_ns:
             return []  # when a step ends is not known yet
-        plan = against or self._planner.plan(case, job, lost, hearing, at_step=at_step)
+        plan = against or self._planner.plan(case, job, lost, reason.word, hearing, at_step=at_step)
         if isinstance(plan, Objection):
             return self._object(plan, who, reason.cause, now_ns)
         request = DecisionRequest(
@@ -311,7 +332,7 @@ class Replacement:
         decisions, _ = self._decider.decide(request, dict.fromkeys(plan.nodes, plan.order))
         commands = [command for decision in decisions for command in decision.commands]
         if any(command.advice for command in commands):
-            case.answer(lost)
+            case.answer(lost, reason)
         elif commands:
             asked = {command.node for command in commands}
             asked_ns = {node: now_ns if node in asked else 0 for node in plan.nodes}
@@ -325,7 +346,7 @@ class Replacement:
             pending = before.pending(job)
             case.failed |= {pending[rank] for rank in lost if rank in pending}
             course.reasons = {rank: before.reasons[rank] for rank in pending} | lost
-        self._limits.spend(len(lost), now_ns)
+        self._limits.spend(max(len(lost), 1), now_ns)
         job.note_generation(course.order.generation, now_ns)
         case.course, case.gathered_ns, case.retry_ns = course, 0, 0
 
@@ -340,7 +361,7 @@ class Replacement:
         request = course.request._replace(base_ns=now_ns, now_ns=now_ns, lasts_ns=0)
         if course.is_given_up(job, now_ns):
             case.course = None
-            case.answer(course.reasons)
+            case.answer(course.reasons, Reason(request.cause, course.order.cause))
             generation = course.order.generation
             behind = {each.node for each in course.members(job).values() if not each.is_settled(generation)}
             evidence: Evidence = {
@@ -364,7 +385,7 @@ class Replacement:
             return Objection(guard="lease", evidence={"held": self._decider.held})
         if policy == "off":
             return Objection(guard="policy", evidence={"policy": policy, "ranks": len(lost)})
-        return self._limits.object_to(job, len(lost), now_ns)
+        return self._limits.object_to(job, max(len(lost), 1), now_ns)
 
     def _sharded(self) -> Objection | None:
         """The objection where several remediators share the fleet; None: this one has it alone."""
@@ -397,6 +418,11 @@ class Replacement:
             return []
         request = DecisionRequest(_VERB, who, cause, now_ns, now_ns, NAME)
         return self._decider.refuse(request, objection)
+
+
+def _who(job: str, rank: int | None) -> str:
+    """The name of a rank of a job, or of the job."""
+    return job if rank is None else f"{job}/rank{rank}"
 
 
 def _rank_of(who: str) -> tuple[str, int | None]:
