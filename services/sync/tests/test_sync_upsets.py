@@ -195,3 +195,39 @@ def test_a_steady_clock_whose_rate_turns_at_once_stays_within_its_hard_bound(sta
             if window > 5:
                 assert error <= state.bound_at_ns(local(run, "node3", age_s))
     assert statuses(run)["node3"] == "synchronised"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("sides", [(1, -1), (-1, 1)])
+def test_two_congested_windows_that_differ_are_no_step(start, seed, sides):
+    """All that a host sends waits in one window, and all that it gets in the next. Its clock would have to go and come."""
+    run = start(seed=seed, load=0.1)
+    run.to(30)
+    assert run.states["node5"].status == "synchronised"
+    seen = set()
+    for side in sides:
+        for other in range(run.fleet.nodes):
+            if other != 5:
+                run.fleet.extra_ns[(5, other) if side > 0 else (other, 5)] = 4_000.0
+        seen.add(run.next()["node5"].status)
+        run.fleet.extra_ns.clear()
+    for _ in range(4):
+        seen.add(run.next()["node5"].status)
+        promises_kept(run)
+    assert "disrupted" not in seen
+    run.to(60)
+    assert set(statuses(run).values()) == {"synchronised"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("step_ns", [3_000, -3_000])
+def test_a_step_that_congestion_could_be_is_seen_in_the_next_window(start, seed, step_ns):
+    """Both windows have it, on the same side."""
+    run = start(seed=seed, load=0.1)
+    run.to(30)
+    run.fleet.step(5, 31.0, step_ns)
+    seen = [run.next()["node5"].status for _ in range(4)]
+    assert "disrupted" in seen
+    run.to(60)
+    assert set(statuses(run).values()) == {"synchronised"}
+    promises_kept(run)

@@ -27,12 +27,12 @@ def clock_states(
 ) -> list[ClockState]:
     """The messages about all clocks at the end of a window."""
     settings, tracks, known = timescale.settings, seen.tracks, seen.tracks.known
-    away_ns = np.maximum(records.suspected_ns, records.astray_ns)
+    away_ns = np.maximum(np.abs(records.suspected_ns), records.astray_ns)
     spread = records.surplus_ns / np.sqrt(np.maximum(records.neighbours, 1)) + away_ns
     hard_ns = _whole(np.where(known, tracks.hard_ns, np.inf))
     bound_ns = np.minimum(_whole(promised.bound_ns + spread), hard_ns)
     # A clock that was that far off in the middle may have begun to run away a quarter of a window before.
-    growth = promised.growth_ppb + np.where(records.suspected_ns > 0, 4.0, 1.0) * away_ns / settings.window_s
+    growth = promised.growth_ppb + np.where(records.suspected_ns != 0, 4.0, 1.0) * away_ns / settings.window_s
     hard_growth = np.maximum(growth, WORST_PPB)
     rate_wander = np.where(known, np.sqrt(tracks.density), 0.0)
     # The others are measured against it; but when they go on, it may be the one that has wandered.

@@ -45,6 +45,8 @@ By chance, three in a thousand windows are.
 
 _FADES = 0.5
 """The share of a clock's distance from its prediction that its bound still has a window later."""
+_ALIKE = 0.5
+"""A window that bears out the one before is at least so many times as far from the prediction."""
 _SET_NS = 10 * NANOSECONDS
 """A clock whose time has gone back so far, or so much further than it took, was set, or its host has booted (as
 `reassembly` has it)."""
@@ -224,9 +226,11 @@ class Synchroniser:
             if weighing is None:
                 break
             certain, likely = outliers(weighing, reference, GATE_SIGMAS, SIGMAS)
-            # One window may be congested; a step shows in the next one too.
-            before = self._records.suspected_ns > 0
-            against, suspected = certain | (likely & before), likely & ~before
+            # One window may be congested. A step shows in the next one too, as far and to the same side, and who runs
+            # away is further by then; two congested windows are seldom alike.
+            away_ns, before_ns = weighing.measured.offset, self._records.suspected_ns
+            is_alike = (away_ns * before_ns > 0) & (np.abs(away_ns) >= _ALIKE * np.abs(before_ns))
+            against, suspected = certain | (likely & is_alike), likely & ~is_alike
             judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
             # Most clocks cannot have been stepped at once; the one that they are measured against was.
             accused = weighing.ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
@@ -263,7 +267,7 @@ class Synchroniser:
         room = hard_room(weighing, tracks, SIGMAS, WORST_PPB) + grown
         room[reference] = 0.0
         self._tracks = tracks._replace(hard_ns=np.where(reached, room, tracks.hard_ns))
-        away, noise = np.where(suspected, np.abs(weighing.measured.offset), 0.0), weighing.noise_ns
+        away, noise = np.where(suspected, weighing.measured.offset, 0.0), weighing.noise_ns
         self._records = changed(
             self._records,
             reached,

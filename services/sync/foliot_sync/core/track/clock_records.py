@@ -26,7 +26,7 @@ class ClockRecords(NamedTuple):
     neighbours: Ints
     surplus_ns: Floats
     suspected_ns: Floats
-    """How far the last window was from the prediction, if it was too far to believe either; else 0."""
+    """Where the last window was beside the prediction, if it was too far away to believe either; else 0."""
     astray_ns: Floats
     """How far the last window was from the prediction, if by more than chance explains; else 0, or what is left of
     the windows before."""
@@ -65,7 +65,7 @@ class ClockRecords(NamedTuple):
         """
         missed = np.where(present, 0, self.missed + 1)
         # The measurement of a suspected window is not believed, so it settles nothing.
-        said = evidence(missed, np.where(self.suspected_ns > 0, 0, windows), bound_ns, settings)
+        said = evidence(missed, np.where(self.suspected_ns != 0, 0, windows), bound_ns, settings)
         said = np.where(contradicted, np.int8(Evidence.CONTRADICTS), said)
         return self._replace(missed=missed, status=after(self.status, said))
 
