@@ -1,4 +1,4 @@
-"""A real training job in a real lab that loses a rank and then a host, and goes on with spares as if nothing had been."""
+"""A real training job in a real lab that loses a rank, then a host and then its connections, and goes on regardless."""
 
 from __future__ import annotations
 
@@ -48,13 +48,22 @@ def test_no_step_is_lost_to_a_drain(report):
     assert report["replacements"][1]["lost_steps"] == 0
 
 
+def test_ranks_whose_connections_were_reset_form_their_group_anew(report):
+    """No spare takes a rank, and nobody is blamed. It takes longer than a usual step."""
+    outcome = next(each for each in report["verdict"]["outcomes"] if each["fault"] == "f3")
+    assert outcome["held"][-1]["what"] == "stall_ms", report["said"]
+    assert report["faults"][2]["train"]["stall_ms"] > 1_000
+    assert "form their group anew: broken" in report["said"]
+    assert report["faults"][2]["detected_ns"] is not None
+
+
 def test_the_job_goes_on_and_every_outcome_is_right(report):
     """Only the killed process died, and what was promised is held against it."""
     assert report["verdict"]["right"], report["said"]
     assert {death["node"] for death in report["train"]["deaths"]} == {"node2"}
     assert (report["unexplained"]["events"], report["unexplained"]["commands"]) == (0, 0), report["said"]
     held = [held["what"] for outcome in report["verdict"]["outcomes"] for held in outcome["held"]]
-    assert held.count("stall_ms") == 2
+    assert held.count("stall_ms") == 3
     assert report["jobs"][0]["ranks"] == RANKS
     assert report["jobs"][0]["spares"] == 2
 

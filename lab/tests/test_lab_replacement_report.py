@@ -54,6 +54,10 @@ def order(**fields):
     return ReplaceRank(**(given | fields))
 
 
+ANEW = order(changes=(), cause="broken")
+"""The same ranks form their group anew."""
+
+
 def ordered(at_s, what=None, node="node0", **fields):
     """The command of an order to a node."""
     given = {
@@ -195,6 +199,28 @@ def test_a_spare_that_was_lost_before_may_be_there_again():
     assert (none.right, "no spare was free" in none.sentence) == (True, True), none.sentence
 
 
+@pytest.mark.parametrize(
+    ("given", "right", "words"),
+    [
+        ({"commands": [ordered(11, ANEW)], "back_s": 15.0}, True, "the job stood for 5.0 s; the job went on"),
+        ({"commands": [ordered(11, ANEW)], "back_s": 25.0}, False, "for 15.0 s, promised within 8.0 s: 7.0 s too long"),
+        ({"commands": [ordered(11, ANEW)], "lost_s": 10.0, "back_s": 60.0}, False, "made no step any more"),
+        ({"commands": [ordered(11, ANEW)], "ended": "node2"}, False, "the rank of node2 died"),
+        ({"services": '"remediator.replace" = "advise"', "ended": "node2"}, True, "the rank of node2 died"),
+    ],
+)
+def test_ranks_whose_connections_were_reset_are_to_go_on_in_time(given, right, words):
+    """All of them, where the remediator may act. Elsewhere the job ends with them."""
+    ended = tuple(
+        Ended(node=node, at_ns=lab_ns(10.1), status=1, reason="it broke") for node in [given.get("ended")] if node
+    )
+    report, conclusion = judged(**({"events": [hang()]} | given | {"ended": ended}), kind="reset")
+    outcome = conclusion.outcomes[0]
+    assert outcome.right is right, outcome.sentence
+    assert words in outcome.sentence
+    assert report.unexplained.commands == 0
+
+
 def test_a_healthy_rank_that_is_replaced_is_wrong():
     """Nothing befell its node, or only another process there."""
     change = RankChange(rank=0, node="node0", process=10, to_node="node3", to_process=SPARE)
@@ -264,9 +290,8 @@ def test_an_order_is_told_in_words():
     later = ordered(11, order(at_step=9, cause="drain")).message
     assert list(in_words(later)) == ["rank 2 of train goes from node2 to node3 when step 9 is done: drain"]
     assert list(in_words(ordered(11, advice=True).message)) == ["rank 2 of train would go from node2 to node3: dead"]
-    anew = order(changes=(), cause="broken")
-    assert list(in_words(ordered(11, anew).message)) == ["the ranks of train form their group anew: broken"]
-    assert list(in_words(ordered(11, anew, advice=True).message)) == [
+    assert list(in_words(ordered(11, ANEW).message)) == ["the ranks of train form their group anew: broken"]
+    assert list(in_words(ordered(11, ANEW, advice=True).message)) == [
         "the ranks of train would form their group anew: broken"
     ]
     assert list(in_words(command(11).message)) == []

@@ -95,6 +95,8 @@ def _rank_action(fault: FaultSpec, world: World) -> Action:
         case "throttle":
             throttle = Throttle(lambda: world.rank_pid(where), fault.share or 0.5)
             return Action(throttle.start, throttle.stop)
+        case "reset":
+            return Action(partial(world.reset_connections, where), _nothing)
         case "data-slow" | "compute-slow":
             words = f"{fault.kind} {fault.ms or 0.0:g}"
         case _:

@@ -7,6 +7,7 @@ import signal
 import struct
 from typing import TYPE_CHECKING, Protocol
 
+from foliot_lab.faults.connection_resets import reset_connections
 from foliot_lab.scenario.fault_target import NODE_PROCESSES
 
 if TYPE_CHECKING:
@@ -134,6 +135,10 @@ class World:
     def rank_pid(self, where: str) -> int:
         """The process of a rank; 0: it does not run."""
         return 0 if self.job is None else self.job.pid(where)
+
+    def reset_connections(self, where: str) -> None:
+        """Ends all TCP connections of a rank with an error at both ends."""
+        reset_connections(self.rank_pid(where))
 
     def pull(self, where: str, words: str) -> None:
         """Has a rank do something else from its next step on; without words, what it always does."""

@@ -103,6 +103,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     def parts_of(self, command: Command) -> tuple[bool, ...]:
         """For every part of a command, in a fixed order: whether it is about the fault's own things."""
         order = order_of(command)
+        if order is not None and not order.changes:  # the whole group forms anew
+            return (bool(self._nodes()),)
         if order is not None:
             return tuple(change.node in self._nodes() for change in order.changes)
         turned = [nic_name(command.node, rail) in self.nics for rail in (*command.away, *command.back)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot_lab.scenario.promises import BREAKS
 from foliot_lab.workload.train.places import at
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from foliot_lab.report.report import FaultReport
     from foliot_lab.workload.train.record import Death, TrainReport
 
-_FATAL = frozenset({"kill", "mismatch"})
+_FATAL = frozenset({"kill", "mismatch", BREAKS})
 """Kinds of fault that end a rank by themselves, done to it or to its host. Nothing starts a job again, so it ends with
 the rank."""
 _HOLD_UP = frozenset({"stop", "hang", "mismatch"})
@@ -26,7 +27,8 @@ def finding(
     """A finding on the job beside a fault: whether it is right, and its sentence; nothing without a job.
 
     Parameters:
-        is_replaced: a spare is free for each rank that the fault takes from the job, which is to go on.
+        is_replaced: a spare is free for each rank that the fault takes from the job, which is to go on. It takes none
+            where it breaks the group.
         taken: places from which other faults take ranks of a job that goes on without them.
     """
     seen = fault.train
@@ -34,7 +36,7 @@ def finding(
         return
     deaths = [death for death in seen.deaths if not any(at(where, [death.node]) for where in taken)]
     if is_replaced:
-        strangers = [death for death in deaths if not at(fault.where, [death.node])]
+        strangers = [death for death in deaths if fault.kind == BREAKS or not at(fault.where, [death.node])]
         if strangers:
             yield False, dead(strangers)
         elif seen.stuck:

@@ -56,6 +56,7 @@ _ACTIONS = {
     "compute-slow": ("{where} computes each step for {ms:g} ms longer", "{where} computes as before"),
     "hang": ("{where} begins no further step", "{where} goes on"),
     "mismatch": ("{where} begins another collective than the others", ""),
+    "reset": ("resetting the connections of {where}, as a firewall does", ""),
     "cut-off": ("pulling all cables of {where}", "plugging all cables of {where} in again"),
     "xid": ("the kernel of {where} logs XID {number}", ""),
     "drain": ("draining {where}", "{where} may be used again"),

@@ -15,7 +15,7 @@ from foliot_lab.report import job_text as of_job
 from foliot_lab.report.allowances import Allowance
 from foliot_lab.report.figures_text import count_of, miss, time_of
 from foliot_lab.report.report import Held
-from foliot_lab.scenario.promises import CUTS, LETS_PASS, OF_PATHS, class_of, expected, promise_of, takes_ranks
+from foliot_lab.scenario.promises import BREAKS, CUTS, LETS_PASS, OF_PATHS, class_of, expected, promise_of, takes_ranks
 from foliot_lab.scenario.spec import trained
 from foliot_remediator.settings import RemediatorSettings
 
@@ -79,18 +79,25 @@ class Outcome:
             if fault.kind not in LETS_PASS and seen is not None:
                 moved = f"traffic was moved ({count_of(fault.moves, 'move')}) though no path was at fault"
                 yield Finding(not fault.moves, moved if fault.moves else "no traffic was moved, rightly")
-        lacking = self._lacks_spares()
-        if lacking is False:
-            yield from self._replaced()
-        elif lacking:
-            yield Finding(True, "no spare was free for what it took")
-        told = of_job.finding(fault, is_replaced=lacking is False, taken=self._taken_by_others())
-        yield from (Finding(right, words) for right, words in told)
+        yield from self._of_job()
         broken = [flow for flow in fault.flows if flow.errors]
         if broken:
             yield Finding(False, f"{count_of(len(broken), 'flow')} broke: {', '.join(flow.id for flow in broken)}")
         if fault.flows:
             yield self._gap(none_broke=not broken)
+
+    def _of_job(self) -> Iterator[Finding]:
+        """The findings on a training job: its ranks were replaced, or their group was formed anew, and it went on."""
+        lacking = self._lacks_spares()
+        if lacking is False:
+            yield from self._replaced()
+        elif lacking:
+            yield Finding(True, "no spare was free for what it took")
+        forms_anew = self._fault.kind == BREAKS and self._is_acted_on()
+        if forms_anew:
+            yield from self._formed_anew()
+        told = of_job.finding(self._fault, is_replaced=lacking is False or forms_anew, taken=self._taken_by_others())
+        yield from (Finding(right, words) for right, words in told)
 
     def _taken_by_others(self) -> list[str]:
         """The places from which other faults take ranks, of a job that goes on without them."""
@@ -141,8 +148,7 @@ class Outcome:
         """Whether fewer spares were free than the fault took ranks; None: nothing of a fault's ranks is promised."""
         job, ranks = trained(self._scenario), len(self._fault.ranks)
         most_ms = self._promise.stall_ms if self._own("stall_ms") is None else 0.0
-        acts = self._scenario.services.get("remediator.replace", "act") == "act"
-        if job is None or not job[1].is_replaceable or not ranks or most_ms == math.inf or not acts:
+        if job is None or not ranks or most_ms == math.inf or self._fault.kind == BREAKS or not self._is_acted_on():
             return None
         own = [row for row in self._report.replacements if row.fault == self._fault.id]
         if own and own[0].to is not None:
@@ -152,6 +158,12 @@ class Outcome:
         taken = {row.rank for row in self._rows(before)}
         hit = [each for each in before if takes_ranks(each.kind, each.where) and not each.ranks]
         return spec.spares * spec.ranks_per_host - len(taken) - len(hit) < ranks
+
+    def _is_acted_on(self) -> bool:
+        """Whether the job's ranks can be replaced, and the remediator may."""
+        job = trained(self._scenario)
+        acts = self._scenario.services.get("remediator.replace", "act") == "act"
+        return job is not None and job[1].is_replaceable and acts
 
     def _rows(self, faults: Collection[FaultReport]) -> list[ReplacementReport]:
         """The ranks that were given to spares because of these faults."""
@@ -177,15 +189,24 @@ class Outcome:
                 yield Finding(False, f"{words}, promised within {time_of(most_ms)}", held)
             return
         stall_ms = max(row.stall_ms for row in rows)
+        went = ", ".join(f"rank {row.rank} went to {row.to}" for row in rows)
+        yield self._stood(f"{went}, and the job stood for {time_of(stall_ms)}", stall_ms, most_ms, off)
+
+    def _formed_anew(self) -> Iterator[Finding]:
+        """The finding on how long the job stood for whose group broke."""
+        fault, own_ms = self._fault, self._own("stall_ms")
+        most_ms = self._promise.stall_ms if own_ms is None else own_ms
+        if most_ms == math.inf or fault.train is None or fault.train.stall_ms is None:
+            return
+        off = fault.not_counted.found if own_ms is None else Allowance()
+        yield self._stood(f"the job stood for {time_of(fault.train.stall_ms)}", fault.train.stall_ms, most_ms, off)
+
+    def _stood(self, words: str, stall_ms: float, most_ms: float, off: Allowance) -> Finding:
+        """The finding on a time without a step."""
         was_ms = max(0.0, stall_ms - off.ms)
         held = Held(what="stall_ms", promised=most_ms, was=round(was_ms, 3), right=was_ms <= most_ms)
-        went = ", ".join(f"rank {row.rank} went to {row.to}" for row in rows)
-        words = f"{went}, and the job stood for {time_of(stall_ms)}"
-        yield Finding(
-            held.right,
-            words if held.right else f"{words}{self._off(off)}, {miss(was_ms, most_ms, 'too long')}",
-            held,
-        )
+        missed = "" if held.right else f"{self._off(off)}, {miss(was_ms, most_ms, 'too long')}"
+        return Finding(held.right, f"{words}{missed}", held)
 
     def _moved(self, seen: Verdict | None) -> Finding:
         fault, own_ms = self._fault, self._own("moved_ms")

@@ -43,6 +43,7 @@ _STARTS = {
     "compute-slow": "{} computed for longer",
     "hang": "{} began no further step",
     "mismatch": "{} began another collective than the others",
+    "reset": "the connections of {} were reset",
     "cut-off": "{} was cut off from everything",
     "xid": "the kernel of {} logged an error of a GPU",
     "drain": "{} was drained",

@@ -83,7 +83,7 @@ CUTS = frozenset(_CLASSES)
 LETS_PASS = frozenset({"loss", "loss-one-way", "rate", "cut-off"})
 """Kinds without a promise. The settings and the share decide whether traffic moves, and how TCP reacts. Traffic of a
 host that is cut off has no way at all."""
-_HOLDS_UP = frozenset({"hang", "mismatch", "stop"})
+_HOLDS_UP = frozenset({"hang", "mismatch", "stop", "reset"})
 """Kinds after which the other ranks wait without end."""
 OF_PATHS = CUTS | LETS_PASS
 """Kinds for which traffic may be moved."""
@@ -94,6 +94,8 @@ _STALL_MS = 8_000.0
 decide, to meet and to copy the state."""
 _TAKES_RANKS = frozenset({"kill", "stop", "hang", "mismatch", "cut-off", "drain"})
 """Kinds after which the ranks there are to be replaced, done to a rank or to its host."""
+BREAKS = "reset"
+"""The kind after which the same ranks are to form their group anew."""
 
 
 def class_of(kind: str, where: str) -> FaultClass:
@@ -110,7 +112,7 @@ def class_of(kind: str, where: str) -> FaultClass:
 def promise_of(kind: str, where: str) -> Promise:
     """The default promise on a fault."""
     row = PROMISES[class_of(kind, where)]
-    if takes_ranks(kind, where):
+    if holds_up_all(kind, where):
         row = msgspec.structs.replace(row, stall_ms=_STALL_MS)
     if class_of(kind, where) == "rank" and kind not in _HOLDS_UP:
         return msgspec.structs.replace(row, found_ms=math.inf)
@@ -120,6 +122,11 @@ def promise_of(kind: str, where: str) -> Promise:
 def takes_ranks(kind: str, where: str) -> bool:
     """Whether a fault takes ranks away that can be replaced: its own, or those of its host."""
     return kind in _TAKES_RANKS and ("/rank" in where or (where.startswith("node") and where.isalnum()))
+
+
+def holds_up_all(kind: str, where: str) -> bool:
+    """Whether a job whose ranks can be replaced stands after a fault until its group is formed anew."""
+    return takes_ranks(kind, where) or kind == BREAKS
 
 
 def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
@@ -133,7 +140,7 @@ def expected(key: Key, fault: FaultSpec, scenario: Scenario) -> float | None:
         return float(own)
     of_run = getattr(scenario.expect, key)
     if key == "stall_ms":
-        return float(of_run) if of_run is not None and takes_ranks(fault.kind, fault.where) else None
+        return float(of_run) if of_run is not None and holds_up_all(fault.kind, fault.where) else None
     if class_of(fault.kind, fault.where) == "rank" or of_run is None or (key != "gap_ms" and fault.kind not in CUTS):
         return None
     return float(of_run)

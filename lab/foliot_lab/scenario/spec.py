@@ -19,7 +19,7 @@ FaultKind = Literal[
     "link-down", "admin-down", "flap", "drop", "drop-one-way", "loss", "loss-one-way", "rate", "cpu", "kill", "stop",
     "restart",
     "clock-step", "bus-cut", "partition", "reload", "mtu",
-    "throttle", "compute-slow", "data-slow", "hang", "mismatch",
+    "throttle", "compute-slow", "data-slow", "hang", "mismatch", "reset",
     "cut-off", "xid", "drain",
 ]  # fmt: skip
 TrainUse = Literal["plain", "foliot"]

@@ -43,6 +43,7 @@ TARGETS: dict[FaultKind, frozenset[TargetKind]] = {
     "compute-slow": _RANK,
     "hang": _RANK,
     "mismatch": _RANK,
+    "reset": _RANK,
     "cut-off": frozenset({"host"}),
     "xid": frozenset({"host"}),
     "drain": frozenset({"host"}),
@@ -183,6 +184,8 @@ def _rank_problems(
         yield "for_s", "the kill of a rank has for_s only where spares take over: nothing else starts it again"
     if fault.kind == "mismatch" and fault.for_s is not None:
         yield "for_s", "mismatch has no for_s: the job does not survive it"
+    if fault.kind == "reset" and fault.for_s is not None:
+        yield "for_s", "reset has no for_s: connections end at once, and later ones are well"
 
 
 def _expectation_problems(fault: FaultSpec) -> Iterator[tuple[str, str]]:

@@ -65,6 +65,9 @@ class TrainFault(msgspec.Struct, frozen=True, kw_only=True):
     stuck: bool
     """The step at the end of that time had gone on for ten seconds, and three times as long as any step that was
     done."""
+    stall_ms: float | None
+    """Of a job that outlives its ranks, the longest time without a finished step, less the median from step to step;
+    null: of others, whose steps say it."""
     deaths: list[Death]
 
 
@@ -160,6 +163,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
             stuck=self._stands(since_ns, until_ns)
             if self.spec.outlives_ranks
             else longest is not None and self._is_stuck(longest),
+            stall_ms=self.whole.stall_ms(since_ns, min(until_ns, self.at_ns)) if self.spec.outlives_ranks else None,
             deaths=list(self._deaths(since_ns, until_ns)),
         )
 
