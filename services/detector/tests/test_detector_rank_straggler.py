@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from told_job import MS, MeshJob, S, ToldJob
 
+from draws import draws
 from foliot_schemas import Event
 
 
@@ -180,6 +183,25 @@ def test_a_process_that_is_stopped_again_and_again_is_named_by_that(make_job):
     slow, again = job.take("straggler")
     assert (slow.who, slow.state, again.state) == ("pretrain/rank1", "halted", "in-step")
     assert slow.evidence["share"] > 0.2
+
+
+@pytest.mark.parametrize("seed", draws(2))
+def test_a_halted_process_waits_for_its_data_no_longer_than_it_is_halted(make_job, seed):
+    """Most of what a step takes is the making of its data, which halts lengthen as they do all else."""
+    chance, job = random.Random(seed), make_job()
+    for rank in job.ranks:
+        rank.data_ns = 60 * MS
+    job.run(6)
+    halted = chance.uniform(0.6, 0.8)
+    job.ranks[1].data_ns, job.ranks[1].compute_ns = (
+        round(took_ns / (1 - halted)) for took_ns in (job.ranks[1].data_ns, job.ranks[1].compute_ns)
+    )
+    for _ in range(40):
+        job.ranks[1].process = "stopped" if chance.random() < halted else "running"
+        job.run(0.25)
+
+    slow = job.take("straggler")[0]
+    assert (slow.who, slow.state) == ("pretrain/rank1", "halted"), slow.evidence
 
 
 def test_a_job_that_is_over_ends_what_was_said_of_it(make_job):

@@ -61,7 +61,11 @@ def is_halted(rank: int, signs: dict[int, Signs]) -> bool:
 
 
 def by_data(each: Excess, signs: dict[int, Signs]) -> float:
-    """The share of what a rank costs for which it waited longer for its data than its peers."""
+    """The share of what a rank costs for which it waited longer for its data than its peers.
+
+    A wait is as much longer as a process is stopped within it, like all else that it does. That part is no data's fault.
+    """
     others = [sign.waited for other, sign in signs.items() if other != each.rank]
-    usual = statistics.median(others or [0.0])
-    return (signs[each.rank].waited - usual) / each.share if each.share > 0 and each.rank in signs else 0.0
+    if each.share <= 0 or (own := signs.get(each.rank)) is None:
+        return 0.0
+    return (own.waited * (1 - own.stopped) - statistics.median(others or [0.0])) / each.share
