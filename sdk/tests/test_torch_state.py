@@ -203,6 +203,8 @@ def test_a_hostile_rank_has_no_code_run(tmp_path):
     [
         b"", b"[]", b"\xff", b'{"a":{}}', b'{"a":{"eval":"1"}}', b'{"a":{"tensor":["eval",[1]]}}', b'{"a":{"dict":1}}',
         b'{"a":{"defaultdict":["eval",[]]}}', b'{"a":{"device":"x"}}', b'{"a":{"tensor":["int8",[1]]}}', b"[" * 100_000,
+        b'{"a":{"tensor":["int8",[-1]]}}', b'{"a":{"tensor":["int8",[1.5]]}}', b'{"a":{"tensor":["int8",[true]]}}',
+        b'{"a":{"tensor":["int8",[1048576,1048576,2]]}}', b'{"a":{"tensor":["int8","1"]}}',
     ],
 )  # fmt: skip
 def test_what_is_no_state_is_refused(skeleton):

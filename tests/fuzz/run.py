@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 _FAMILIES = (
     "messages", "names", "datagrams", "probes", "spans", "configurations", "memories", "dumps", "ranks", "kernel_logs",
+    *(("states",) if importlib.util.find_spec("torch") else ()),
 )  # fmt: skip
 _MOST_MIB = 4_096
 """Of a fuzzing process; one that takes more has found something. What watches comparisons (atheris 3.0.0) keeps the

@@ -158,6 +158,16 @@ def _ranks() -> list[bytes]:
     return [json.encode(report), json.encode(worker), b"\n".join(json.encode(each) for each in lines)]
 
 
+def _states() -> list[bytes]:
+    weights = {"OrderedDict": [[["w", {"tensor": ["float32", [2, 3]]}]], {"dict": [["", {"dict": [["version", 1]]}]]}]}
+    values = {"dict": [[0, {"tuple": [1.5, None, True]}], ["b", {"bytes": "AAE="}], ["t", {"dtype": "bfloat16"}]]}
+    others = {
+        "a": {"defaultdict": ["int", [[{"frozenset": ["x"]}, {"set": [1]}]]]}, "b": {"Size": [2]}, "c": {"complex": [0.5, 1]},
+        "d": {"device": "cpu"}, "e": {"Counter": [["k", 2]]}, "f": [{"bytearray": "/w=="}],
+    }  # fmt: skip
+    return [json.encode({"model": weights, "more": values}), json.encode(others)]
+
+
 _KEPT = KeptOrder(
     order=ReplaceRank(
         job="a", generation=1, meet="10.0.0.1:29500", cause="dead",
@@ -174,6 +184,7 @@ _SEEDS = {
     "configurations": _configurations,
     "dumps": _dumps,
     "ranks": _ranks,
+    "states": _states,
     "kernel_logs": lambda: [b"6,12,34,-;eth0: up\n4,13,35,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU is lost\n"],
     "memories": lambda: [json.encode(Remembered(boot="boot", peers=hostile.INVENTORY, rank_orders=(_KEPT,)))],
 }

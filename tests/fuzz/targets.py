@@ -7,6 +7,7 @@ is a finding.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import tempfile
 import time
@@ -314,7 +315,20 @@ def dumps(data: bytes) -> None:
     hang.judge(found.records, found.expected)
 
 
+def states(data: bytes) -> None:
+    """What another rank sends of its state, but for the tensors: it is refused, or tensors can be made for it."""
+    import torch  # noqa: PLC0415 - seconds, and only where it is installed
+
+    from foliot.torch import plain_state  # noqa: PLC0415 - likewise
+
+    with contextlib.suppress(ValueError):
+        slots = plain_state.slots(data)
+        tensors = [torch.empty(slot.shape, dtype=slot.type, device="meta") for slot in slots]
+        assert isinstance(plain_state.put_together(data, tensors), dict)
+
+
 FAMILIES: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
-    for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps, ranks, kernel_logs)
+    for each in (messages, names, datagrams, probes, spans, configurations, memories, dumps, ranks, kernel_logs, states)
+    if each is not states or importlib.util.find_spec("torch") is not None
 }

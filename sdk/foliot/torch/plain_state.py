@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import collections
 import json
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,11 +27,28 @@ _METADATA = "_metadata"
 """The attribute of a module's state, which is a map of its parts' versions."""
 
 
+_MOST_NUMBERS = 1 << 40
+"""Of a tensor: more than any host has room for."""
+
+
 class Slot(NamedTuple):
     """What a tensor is, without its numbers."""
 
     type: torch.dtype
     shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, shape: list[int]) -> Slot:
+        """The slot of a type's name and a shape.
+
+        Raises:
+            ValueError: no tensor has that shape.
+        """
+        if not all(type(size) is int and 0 <= size <= _MOST_NUMBERS for size in shape):
+            raise ValueError(f"a tensor of the shape {shape}")
+        if math.prod(shape) > _MOST_NUMBERS:
+            raise ValueError(f"a tensor of {math.prod(shape)} numbers")
+        return cls(_DTYPES[name], tuple(shape))
 
 
 def taken_apart(states: Mapping[str, Any]) -> tuple[bytes, list[torch.Tensor]]:
@@ -156,7 +174,7 @@ def _read(skeleton: bytes, tensor_of: Callable[[Slot], Any]) -> dict[str, Any]:
         return made_of
 
     makers: dict[str, Callable[[Any], Any]] = {
-        "tensor": lambda said: tensor_of(Slot(_DTYPES[said[0]], tuple(said[1]))),
+        "tensor": lambda said: tensor_of(Slot.of(*said)),
         "tuple": lambda said: tuple(made(said)),
         "set": lambda said: set(made(said)),
         "frozenset": lambda said: frozenset(made(said)),
