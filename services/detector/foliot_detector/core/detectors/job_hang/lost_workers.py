@@ -98,6 +98,8 @@ def _broken(look: _Look, held: dict[int, Worker]) -> list[Finding]:
         return []
     missing = [worker for _, worker in sorted(held.items()) if worker.state.stage == "broken"]
     first = min(missing, key=lambda worker: worker.turned_ns)
+    if look.now_ns - first.turned_ns < _NONE_LOST_NS:
+        return []
     at_ns = _at_ns(look, first)
     since_ns = max(min(first.state.since_ns, at_ns), 1 - FAR_NS)
     evidence: Told = {
@@ -105,7 +107,7 @@ def _broken(look: _Look, held: dict[int, Worker]) -> list[Finding]:
         "size": look.job.size, "generation": look.generation, "rank": first.state.rank, "reason": first.state.reason,
     }  # fmt: skip
     nodes = tuple(dict.fromkeys(worker.node for worker in (first, *missing)))[:MOST_NAMES]
-    return [Finding(look.job.name, "broken", nodes, at_ns, since_ns, 1.0, evidence, confirmed_ns=_NONE_LOST_NS)]
+    return [Finding(look.job.name, "broken", nodes, at_ns, since_ns, 1.0, evidence, confirmed_ns=0)]
 
 
 def _stood_ns(
