@@ -206,6 +206,7 @@ def test_a_spare_that_was_lost_before_may_be_there_again():
         ({"commands": [ordered(11, ANEW)], "back_s": 25.0}, False, "for 15.0 s, promised within 8.0 s: 7.0 s too long"),
         ({"commands": [ordered(11, ANEW)], "lost_s": 10.0, "back_s": 60.0}, False, "made no step any more"),
         ({"commands": [ordered(11, ANEW)], "ended": "node2"}, False, "the rank of node2 died"),
+        ({"commands": [ordered(11)], "back_s": 15.0}, False, "rank 2 went to node3 though none was lost"),
         ({"services": '"remediator.replace" = "advise"', "ended": "node2"}, True, "the rank of node2 died"),
     ],
 )

@@ -33,7 +33,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stage: Stage
     """`spare`: it waits to be given a rank. `forming`: it leaves a group, or waits for the others of a new one.
     `copying`: the state goes to those who lack it. `training`: it does steps. `broken`: a collective of its failed,
-    and it waits to be told what to do. `over`: it has done its work. `failed`: it has given up, see `reason`."""
+    or its group did not form, and it waits to be told what to do. `over`: it has done its work. `failed`: it has given up, see `reason`."""
     alive: ProcessState
     """What the node knows of the process itself."""
     meet: Text = ""

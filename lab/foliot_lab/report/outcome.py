@@ -128,7 +128,7 @@ class Outcome:
         """
         fault, own_ms = self._fault, self._own("found_ms")
         most_ms = self._promise.found_ms if own_ms is None else own_ms
-        if most_ms == math.inf:
+        if most_ms == math.inf or (fault.kind == BREAKS and not self._is_acted_on()):
             return
         if own_ms is None and not (self._is_told() if self._is_of_rank else seen is not None and seen.interrupted):
             return
@@ -198,6 +198,8 @@ class Outcome:
         most_ms = self._promise.stall_ms if own_ms is None else own_ms
         if most_ms == math.inf or fault.train is None or fault.train.stall_ms is None:
             return
+        for row in self._rows([fault]):
+            yield Finding(False, f"rank {row.rank} went to {row.to} though none was lost")
         off = fault.not_counted.found if own_ms is None else Allowance()
         yield self._stood(f"the job stood for {time_of(fault.train.stall_ms)}", fault.train.stall_ms, most_ms, off)
 

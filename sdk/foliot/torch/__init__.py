@@ -92,7 +92,7 @@ def groups(
             Default: one group, by NCCL where there is a GPU, else by Gloo.
         reload: takes the state and the shard of the rank that it is given from the last checkpoint, and returns its
             step. It is called on all ranks where one and the keeper of its copy are lost at once, or where a rank is
-            lost while all others are between their optimizer's step and the step's end. Default: the job ends then,
+            lost, or the group breaks, while all others are between their optimizer's step and the step's end. Default: the job ends then,
             with an error.
         step: how many steps were done before, as a checkpoint says.
         seed: if given, PyTorch's random numbers of each step follow from it, the rank and the step. Then a step that is

@@ -309,7 +309,7 @@ class Worker:
             try:
                 self._form_once(order)
             except Exception as error:
-                self._say_unformed(order, self._overdue or in_a_line(error))
+                self._say_unformed(order, error)
                 self._leave()
                 later = self._link.wait_for_order(above=order.generation, within_s=self._program.wait_s)
                 if later is None:
@@ -319,9 +319,11 @@ class Worker:
             else:
                 return
 
-    def _say_unformed(self, order: Order, reason: str) -> None:
-        """Says that a group did not form. If no other was ordered meanwhile, it takes an order to form one."""
-        if self._newest > order.generation:
+    def _say_unformed(self, order: Order, error: Exception) -> None:
+        """Says that a group did not form. It is broken if nothing else was ordered, and another try may be better."""
+        reason = self._overdue or in_a_line(error)
+        is_final = isinstance(error, StateLostError) or not isinstance(error, RuntimeError)
+        if is_final or self._newest > order.generation:
             self._link.say(reason=reason)
         else:
             self._link.say(stage="broken", reason=reason)

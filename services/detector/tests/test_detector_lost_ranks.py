@@ -475,16 +475,33 @@ def test_a_node_that_is_cut_off_is_named_and_not_the_group(job):
 
 
 def test_a_rank_of_which_no_node_tells_breaks_no_group(job):
-    """Whether it lives is not known."""
-    job.fail(0, 1, 2, 3)
-    job.run(1)
-    made = ReplaceableJob()
-    made.run(10)
-    made.take("hang")
-    made.ranks[2].told = False
-    made.run(70)
-    made.take("hang")
-    made.fail(0, 1, 3)
-    made.run(8)
+    """Whether it lives is not known. Its node was forgotten long before."""
+    job.ranks[2].told = False
+    job.run(70)
+    job.take("hang")
+    job.fail(0, 1, 3)
+    job.run(8)
 
-    assert ("", "broken") not in said(made)
+    assert ("", "broken") not in said(job)
+
+
+def test_a_later_group_that_breaks_before_its_first_step_is_told_of_again(job):
+    """It is the same fault, which ends when a group does steps. Of one group it is told once."""
+    job.fail(0, 1, 2, 3)
+    job.run(6)
+    for _ in range(2):
+        job.form()
+        job.run(2)
+        job.fail(0, 1, 2, 3)
+        job.run(6)
+    broken = job.take("hang")
+    assert [(each.state, each.evidence["generation"]) for each in broken] == [("broken", number) for number in range(3)]
+    assert len({each.id for each in broken}) == 3
+    assert len({each.fault for each in broken}) == 1
+    job.form()
+    job.run(1)
+    job.train()
+    job.run(3)
+
+    (moving,) = job.take("hang")
+    assert (moving.state, moving.fault) == ("moving", broken[0].fault)

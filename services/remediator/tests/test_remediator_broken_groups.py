@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from remediator_world import SECOND
-from replacement_world import ReplacementWorld
+from replacement_world import Mate, ReplacementWorld
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def break_group(world, *, number=1, generation=0, seconds=0.3):
     world.tell_all()
     world.run(3.0)
     since_ns = world.now_ns - 3 * SECOND
-    world.hang(None, "broken", number=number, since_ns=since_ns, evidence={"generation": generation})
+    world.hang(None, "broken", number=number, since_ns=since_ns, evidence={"generation": generation, "size": 4})
     return world.run(seconds)
 
 
@@ -50,7 +50,7 @@ def test_one_node_alone_breaks_no_group(world, saying):
         world.stuck.append(mate)
         world.stage(mate, "broken")
     world.tell_all()
-    world.hang(None, "broken", evidence={"generation": 0})
+    world.hang(None, "broken", evidence={"generation": 0, "size": 4})
     world.run(10.0)
     assert world.orders == []
     assert {*world.guards()} <= {"contradicted", "not-confirmed"}
@@ -65,7 +65,7 @@ def test_two_ranks_of_one_node_are_one_node():
             world.stage(mate, "broken")
     world.tell_all()
     world.run(3.0)
-    world.hang(None, "broken", evidence={"generation": 0})
+    world.hang(None, "broken", evidence={"generation": 0, "size": 4})
     world.run(10.0)
     assert (world.orders, {*world.guards()}) == ([], {"not-confirmed"})
 
@@ -79,7 +79,7 @@ def test_a_job_that_goes_on_is_left_alone(world):
     for _ in range(4):
         world.run(1.0)
         world.rank(3).step += 5
-    world.hang(None, "broken", evidence={"generation": 0})
+    world.hang(None, "broken", evidence={"generation": 0, "size": 4})
     for _ in range(4):
         world.run(1.0)
         world.rank(3).step += 5
@@ -89,7 +89,7 @@ def test_a_job_that_goes_on_is_left_alone(world):
 def test_a_rank_that_is_lost_goes_to_a_spare_all_the_same(world):
     """The event of the group came first."""
     world.die(1)
-    world.hang(None, "broken", evidence={"generation": 0})
+    world.hang(None, "broken", evidence={"generation": 0, "size": 4})
     world.hang(1, "dead")
     world.run(0.5)
     (order,) = world.orders
@@ -102,7 +102,7 @@ def test_a_rank_that_is_not_there_is_waited_for(world):
     world.tell_all()
     world.cut.add("node3")
     world.run(3.0)
-    world.hang(None, "broken", evidence={"generation": 0})
+    world.hang(None, "broken", evidence={"generation": 0, "size": 4})
     world.run(5.0)
     assert (world.orders, {*world.guards()}) == ([], {"not-confirmed"})
     world.hang(3, "silent", number=2)
@@ -132,7 +132,7 @@ def test_a_group_that_does_not_form_is_formed_anew(world):
     world.tell_all()
     world.run(3.0)
     world.copy_ns = 0
-    world.hang(None, "broken", number=2, evidence={"generation": 1})
+    world.hang(None, "broken", number=2, evidence={"generation": 1, "size": 4})
     world.run(3.0)
     _, second = world.orders
     assert (second.generation, second.changes, second.cause) == (2, (), "broken")
@@ -143,7 +143,7 @@ def test_an_event_about_a_former_group_is_of_no_use(world):
     """It comes when another group does steps."""
     world.lose(1)
     world.run(3.0)
-    world.hang(None, "broken", number=2, evidence={"generation": 0})
+    world.hang(None, "broken", number=2, evidence={"generation": 0, "size": 4})
     world.run(10.0)
     assert len(world.orders) == 1
     assert world.guards() == []
@@ -184,7 +184,7 @@ def test_advice_is_given_once():
 
 def test_a_job_that_goes_on_by_itself_is_left_alone(world):
     """The detector has said so before two nodes had told that their collectives failed."""
-    world.hang(None, "broken", evidence={"generation": 0})
+    world.hang(None, "broken", evidence={"generation": 0, "size": 4})
     world.run(0.2)
     world.hang(None, "moving")
     world.run(1.0)
@@ -196,9 +196,111 @@ def test_who_takes_over_forms_the_group(world):
     world.fail()
     world.tell_all()
     world.run(3.0)
-    event = world.hang_event(None, "broken", since_ns=world.now_ns - 3 * SECOND, evidence={"generation": 0})
+    event = world.hang_event(None, "broken", since_ns=world.now_ns - 3 * SECOND, evidence={"generation": 0, "size": 4})
     world.take_over()
     world.see(event)
     world.run(4.0)
     assert [(order.changes, order.generation) for order in world.orders] == [((), 1)]
     assert stages(world) == {"training"}
+
+
+def test_a_job_that_is_started_anew_is_helped_too(world):
+    """Its first run had a later generation, and its spares have never ended."""
+    world.lose(1)
+    world.run(5.0)
+    for mate in world.mates:
+        if mate.rank >= 0:
+            mate.alive = "gone"
+    world.tell_all()
+    world.run(10.0)
+    world.decisions.clear()
+    world.mates += [Mate(f"node{number}", 2_000 + number, rank=number, stage="training") for number in range(4)]
+    world.run(8.0)
+    break_group(world, number=2, seconds=2.0)
+    (order,) = world.orders
+    assert (order.changes, order.generation) == ((), 2)
+    assert {mate.stage for mate in world.mates if mate.number >= 2_000} == {"training"}
+
+
+def test_who_takes_over_completes_what_half_of_the_nodes_were_told(world):
+    """The order did not reach the others before the lease went to another process."""
+    world.obeys = False
+    break_group(world, seconds=0.1)
+    since_ns = world.now_ns - 3 * SECOND
+    event = world.hang_event(None, "broken", since_ns=since_ns, evidence={"generation": 0, "size": 4})
+    (order,) = world.orders
+    for number in (0, 1):
+        world.rank(number).order = order
+    world.run(0.2)
+    world.obeys = True
+    world.decisions.clear()
+    world.take_over()
+    world.see(event)
+    world.run(8.0)
+    (again,) = world.orders
+    assert (again.changes, again.generation) == ((), 2)
+    assert stages(world) == {"training"}
+
+
+def test_a_rank_that_is_at_work_has_time_to_come(world):
+    """It writes a checkpoint while the connections of the others are reset, and none of its own."""
+    busy = world.rank(0)
+    world.stuck.append(busy)
+    world.fail()
+    busy.stage = "training"
+    world.tell_all()
+    world.run(4.0)
+    world.hang(None, "broken", since_ns=world.now_ns - 4 * SECOND, evidence={"generation": 0, "size": 4})
+    world.run(11.0)
+    world.stuck.clear()
+    world.run(3.0)
+    assert [order.changes for order in world.orders] == [()]
+    assert stages(world) == {"training"}
+
+
+def test_a_rank_that_does_not_come_at_all_is_replaced(world):
+    """Its program hangs."""
+    busy = world.rank(0)
+    world.stuck.append(busy)
+    world.fail()
+    busy.stage = "training"
+    world.tell_all()
+    world.run(4.0)
+    world.hang(None, "broken", since_ns=world.now_ns - 4 * SECOND, evidence={"generation": 0, "size": 4})
+    world.run(18.0)
+    first, second = world.orders
+    assert first.changes == ()
+    assert [change.rank for change in second.changes] == [0]
+
+
+def test_a_last_step_just_before_contradicts_nothing(world):
+    """A rank was at work, does its step, and finds its connections gone: its node tells of all that at once."""
+    world.fail()
+    late = world.rank(3)
+    late.stage = "training"
+    world.tell_all()
+    world.run(4.0)
+    world.cut.add("node0")  # whoever commands waits for this one
+    since_ns = world.now_ns - 4 * SECOND
+    world.hang(None, "broken", since_ns=since_ns, evidence={"generation": 0, "size": 4})
+    world.run(0.5)
+    late.step += 1
+    world.stage(late, "broken")
+    world.cut.clear()
+    world.run(6.0)
+    assert [order.changes for order in world.orders] == [()]
+    assert "contradicted" not in world.guards()
+
+
+def test_a_rank_of_which_nobody_has_told_is_waited_for(world):
+    """The order would not reach its node."""
+    world.fail()
+    for mate in world.mates:
+        if mate.rank == 3:
+            mate.job = "another"
+    world.core.remedies["replacement"].forget_node("node3")
+    world.tell_all()
+    world.run(3.0)
+    world.hang(None, "broken", since_ns=world.now_ns - 3 * SECOND, evidence={"generation": 0, "size": 4})
+    world.run(5.0)
+    assert (world.orders, {*world.guards()}) == ([], {"not-confirmed"})

@@ -173,8 +173,9 @@ class JobHangDetector:
         process = finding.process or (0 if worker is None else worker.state.process)
         known = self._open.get(name, {})
         before = known.get(finding.who)
-        if before is not None and number is None:  # what is said of the job as a whole can become another thing
-            if before.event.state == finding.state:
+        if before is not None and number is None:
+            # Of the job as a whole, another thing may be said, or the same of a later group. It is one fault.
+            if before.event.state == finding.state and before.event.number("generation") >= _generation(finding):
                 return
         elif before is not None:
             if not process or not before.process or (before.node, before.process) == (finding.nodes[0], process):
@@ -182,7 +183,7 @@ class JobHangDetector:
             del known[finding.who]
             yield self._ended(before, now_ns, "replaced")
         rank = None if course.ranks is None or number is None else course.ranks.ranks.get(number)
-        event = _begun(name, finding, process)
+        event = _begun(name, finding, process, "" if before is None or number is not None else before.event.fault)
         began_ns = 0 if rank is None else rank.state.since_ns
         is_known = rank is not None or worker is not None
         self._open.setdefault(name, {})[finding.who] = Open(event, now_ns, process, began_ns, is_known)
@@ -264,11 +265,17 @@ def _since(
     return since
 
 
-def _begun(job: str, finding: Finding, process: int) -> Event:
-    fault = f"{finding.who}/{finding.state}-{finding.since_ns}"
+def _generation(finding: Finding) -> float:
+    known = finding.evidence.get("generation", 0)
+    return float(known) if isinstance(known, int | float) else 0.0
+
+
+def _begun(job: str, finding: Finding, process: int, fault: str) -> Event:
+    """The event of a finding; `fault` is that of the event that it follows, if any."""
+    name = f"{finding.who}/{finding.state}-{finding.since_ns}"
     return Event(
-        id=fault, kind=HANG.name, who=finding.who, state=finding.state, at_ns=finding.at_ns, since_ns=finding.since_ns,
-        fault=fault, confidence=finding.confidence, evidence=finding.evidence | ({"process": process} if process else {}),
+        id=name, kind=HANG.name, who=finding.who, state=finding.state, at_ns=finding.at_ns, since_ns=finding.since_ns,
+        fault=fault or name, confidence=finding.confidence, evidence=finding.evidence | ({"process": process} if process else {}),
         related={"jobs": (job,), "nodes": finding.nodes},
     )  # fmt: skip
 

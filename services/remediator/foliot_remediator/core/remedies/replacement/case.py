@@ -130,6 +130,8 @@ class Case:
         """Why the same ranks are to form a group anew, and what speaks against that. Only where no rank is lost."""
         if self.broken is None or self._is_answered(self.broken.cause, _GROUP):
             return None, []
+        if self.course is not None and self.course.order.generation > self.broken.generation:
+            return None, []  # what was ordered about it is under way
         verdict = judge_break(self.broken, job, hearing)
         if verdict.is_over:
             self.broken = None

@@ -60,6 +60,8 @@ class Break:
     since_ns: int
     generation: int
     """The generation of the group."""
+    size: int
+    """Its ranks."""
     taken_ns: int
     """When it was heard."""
 
@@ -113,20 +115,30 @@ def judge_break(broken: Break, job: TrainingJob, hearing: Hearing) -> Verdict:
 
     Two nodes must say that a collective failed, or that the group did not form. All ranks must live, and do no steps.
     """
-    ranks = job.ranks().values()
-    if job.generation > broken.generation or not ranks or any(worker.is_over for worker in ranks):
+    ranks, generation = job.ranks().values(), broken.generation
+    if ranks and all(worker.is_over or worker.state.generation > generation for worker in ranks):
         return Verdict(is_over=True)
+    if job.generation > generation and hearing.now_ns - job.generation_ns < _GRACE_NS:
+        return Verdict()  # an order is under way, maybe of another remediator
     living = [worker for worker in ranks if worker.lives(hearing.read_ns)]
     waiting = sum(_waits_since(worker, broken.since_ns, job.step_ns) for worker in living)
-    nodes = {worker.node for worker in living if worker.state.stage == "broken"}
+    nodes = {worker.node for worker in living if _has_left(worker, generation)}
     evidence: Evidence = {
-        "nodes_broken": len(nodes), "ranks": len(ranks), "ranks_alive": len(living), "ranks_waiting": waiting,
+        "nodes_broken": len(nodes), "ranks": max(len(ranks), broken.size), "ranks_alive": len(living),
+        "ranks_waiting": waiting,
     }  # fmt: skip
-    if any(worker.stepped_since(broken.at_ns) for worker in ranks):
+    # Who says that its collective failed may have done a last step just before.
+    if any(worker.stepped_since(broken.at_ns) and worker.state.stage not in _WAITING for worker in living):
         return Verdict(against=Objection(guard="contradicted", evidence=evidence))
-    if len(nodes) < _NODES or waiting < len(ranks):
+    if len(nodes) < _NODES or waiting < max(len(ranks), broken.size):
         return _undecided(broken.taken_ns, "not-confirmed", evidence, hearing.now_ns)
     return Verdict(believed=True)
+
+
+def _has_left(worker: Worker, generation: int) -> bool:
+    """Whether a worker is out of the group of a generation: its collective failed, or it forms a later group."""
+    stage = worker.state.stage
+    return stage == "broken" or (stage in MEETING and worker.state.generation > generation)
 
 
 def _waits_since(worker: Worker, since_ns: int, step_ns: int) -> bool:

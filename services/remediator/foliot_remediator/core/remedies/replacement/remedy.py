@@ -176,8 +176,10 @@ class Replacement:
             return []
         if event.state == "broken":
             at_ns, cause = min(event.at_ns, now_ns), Cause(event.id, event.fault, NAME)
-            broken = Break(cause, at_ns, min(event.since_ns, at_ns), round(event.number("generation")), now_ns)
-            self._case(event.who, now_ns).broken = broken
+            generation, size = round(event.number("generation")), round(event.number("size"))
+            case = self._case(event.who, now_ns)
+            case.broken = Break(cause, at_ns, min(event.since_ns, at_ns), generation, size, now_ns)
+            case.taken_ns = now_ns
             return self._stir(event.who, now_ns)
         if self._jobs.get(event.who) is None:
             return []
