@@ -24,6 +24,7 @@ from foliot_lab.measure.wire_witness import Witness
 from foliot_lab.report.attribution import RECOVERY_NS
 from foliot_lab.report.blast_radius import scope
 from foliot_lab.report.conclusion import conclude, lines
+from foliot_lab.report.contention_report import steered
 from foliot_lab.report.evidence import Evidence
 from foliot_lab.report.map_report import map_report
 from foliot_lab.report.narration import Narrator
@@ -187,7 +188,7 @@ class _Run:
             evidence = Evidence(
                 fabric=self._lab.plan,
                 injections=tuple(self._injections.values()),
-                seen=witnessed(tuple(self._injections.values()), self._pulses, self._lab.plan),
+                seen={},
                 events=self._collector.events,
                 commands=self._collector.commands,
                 outcomes=self._collector.outcomes,
@@ -205,6 +206,8 @@ class _Run:
                 paths=self._lab.links_of_paths(),
                 armed=armed(self._scenario),
             )
+            seen = witnessed(evidence.injections, self._pulses, self._lab.plan, steered(evidence))
+            evidence = msgspec.structs.replace(evidence, seen=seen)
             events = [heard.message for heard in self._collector.events]
             routers = map_report(self._lab.told_routers, evidence.paths, self._lab.plan, events)
             whole = msgspec.structs.replace(build(evidence), map=routers)

@@ -22,10 +22,10 @@ def fault(kind, where, since_s, until_s=None, *, edges=()):
     )
 
 
-def dead(one, other, *faults, rails=2, spines=2):
+def dead(one, other, *faults, rails=2, spines=2, paths=None):
     """Seconds in which two hosts have no way to each other; node0 and node1 share a leaf, node2 and node3 the other."""
     fabric = plan(FabricSpec(hosts=4, rails=rails, leaves=2, spines=spines), 7)
-    found = Ways(fabric, faults, END).without(one, other)
+    found = Ways(fabric, faults, END, paths or {}).without(one, other)
     return [(since / SECOND, (until - TRUSTED_NS) / SECOND) for since, until in found]
 
 
@@ -64,6 +64,34 @@ def test_between_leaves_a_spine_has_to_live():
     assert dead("node0", "node3", first, fault("drop", "rail0.leaf1-spine1", 20, 30), rails=1) == [(20, 30)]
     assert dead("node0", "node1", first, fault("drop", "rail0.leaf0-spine1", 20, 30), rails=1) == []
     assert dead("node0", "node3", first, rails=1, spines=1) == [(10, 40)]
+
+
+def test_a_spine_that_no_path_takes_is_no_way():
+    """Leaves choose it by a hash of the entropy. A few may all have the same, in one direction alone, too."""
+    lost = fault("link-down", "rail0.leaf0-spine0", 10, 40)
+
+    def by(*spines):
+        def path(source, destination, number, spine):
+            here, there = ("leaf0", "leaf1") if source == "node0" else ("leaf1", "leaf0")
+            links = (
+                f"{source}.rail0",
+                f"rail0.{here}-spine{spine}",
+                f"rail0.{there}-spine{spine}",
+                f"{destination}.rail0",
+            )
+            return f"{source}.rail0>{destination}.rail0#{number}", links
+
+        forth, back = (path("node0", "node3", number, spine) for number, spine in enumerate(spines[0])), spines[1]
+        return dict([*forth, *(path("node3", "node0", number, spine) for number, spine in enumerate(back))])
+
+    assert dead("node0", "node3", lost, rails=1, paths=by((0, 0), (0, 1))) == [(10, 40)]
+    assert dead("node0", "node3", lost, rails=1, paths=by((0, 1), (0, 0))) == [(10, 40)]
+    assert dead("node0", "node3", lost, rails=1, paths=by((0, 1), (1, 0))) == []
+    assert dead("node0", "node3", lost, rails=2, paths=by((0, 0), (0, 1))) == []
+    upwards = fault("drop-one-way", "rail0.leaf0-spine0", 10, 40)
+    assert dead("node0", "node3", upwards, rails=1, paths=by((1, 1), (0, 0))) == []
+    assert dead("node0", "node3", upwards, rails=1, paths=by((0, 0), (1, 1))) == [(10, 40)]
+    assert dead("node0", "node2", lost, rails=1, paths=by((0, 0), (0, 1))) == []
 
 
 def test_what_flaps_is_a_way_while_it_is_up_and_trusted():

@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -136,6 +137,29 @@ def test_what_comes_after_the_end_is_another_faults():
     """Pulses sent after the end of what is asked about say nothing."""
     sight = look(pulses((10, 0), (2, None), (10, 1), (10, 0)), at(10) - MS, until_ns=at(20))
     assert (sight.changes, sight.returned_ns) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("runs", "steered", "restored", "astray"),
+    [
+        ([(10, 0), (4, None), (10, 1), (10, 0), (10, 2)], 30, 24, False),  # it was back before
+        ([(10, 0), (4, None), (10, 1), (10, 2)], 20, None, False),  # its former way was its no more
+        ([(10, 0), (4, None), (10, 1), (10, 2)], None, None, True),
+        ([(10, 0), (4, None), (10, 1), (10, 0), (10, 2)], None, None, True),
+    ],
+)
+def test_what_was_moved_for_contention_need_not_be_on_its_former_way(runs, steered, restored, astray):
+    """Nor do the moves for that count. The other pair came back."""
+    one, other = Pair(HERE, THERE), Pair(THERE, HERE)
+    both = {one: pulses(*runs), other: pulses((10, 0), (4, None), (9, 1), (21, 0))}
+    ways = tuple(f"fo0e{entropy}" for entropy in range(3))
+    seen = {pair: msgspec.structs.replace(each, devices=ways) for pair, each in both.items()}
+    moved = {} if steered is None else {one: at(steered)}
+    verdict = judge(seen, at(10) - MS, steered=moved)
+    assert verdict.moved_ns == at(14) + FLIGHT
+    assert verdict.astray == ((one,) if astray else ())
+    expected = None if astray else at(23) if restored is None else at(24)
+    assert verdict.restored_ns == (expected and expected + FLIGHT)
 
 
 def test_moved_is_the_last_of_all_pairs():

@@ -7,6 +7,7 @@ tells its arrival. The receiving device tells which way the sender had chosen. T
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -138,7 +139,11 @@ def look(
 
 
 def judge(
-    pulses: Mapping[Pair, Pulses], injected_ns: int, until_ns: int | None = None, reach_ns: int = REACH_NS
+    pulses: Mapping[Pair, Pulses],
+    injected_ns: int,
+    until_ns: int | None = None,
+    reach_ns: int = REACH_NS,
+    steered: Mapping[Pair, int] = MappingProxyType({}),
 ) -> Verdict:
     """Judges the pulses of all affected pairs on a fault.
 
@@ -146,11 +151,21 @@ def judge(
 
     A pair that was neither interrupted nor took another device does not count: the fault did not affect it. Nor is an
     interruption alone a move. If no pair took another device, traffic flowed again because the trouble had gone.
+
+    Parameters:
+        steered: pairs that were moved for contention after the injection, and when first: from then on their former way
+            is not theirs any more, and need not be taken again.
     """
     by_pair = {
         pair: look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
         for pair, seen in pulses.items()
     }
+    for pair, at_ns in steered.items():
+        if pair in by_pair:
+            before = look(pulses[pair].until(at_ns), injected_ns, until_ns, reach_ns)
+            by_pair[pair] = msgspec.structs.replace(
+                by_pair[pair], changes=before.changes, returned_ns=before.returned_ns
+            )
     sights = by_pair.values()
     changed = [sight for sight in sights if sight.changes]
     concerned = [sight for sight in sights if sight.changes or sight.began_ns is not None]
@@ -158,10 +173,17 @@ def judge(
         interrupted=sum(sight.began_ns is not None for sight in sights),
         changed=len(changed),
         moved_ns=_last(sight.flowed_ns for sight in concerned) if changed else None,
-        restored_ns=_last(sight.returned_ns for sight in changed),
+        restored_ns=_last(sight.returned_ns for pair, sight in by_pair.items() if _is_to_return(pair, sight, steered)),
         moves=max((sight.changes for sight in sights), default=0),
-        astray=tuple(pair for pair, sight in by_pair.items() if sight.changes and sight.returned_ns is None),
+        astray=tuple(
+            pair for pair, sight in by_pair.items() if _is_to_return(pair, sight, steered) and sight.returned_ns is None
+        ),
     )
+
+
+def _is_to_return(pair: Pair, sight: Sight, steered: Mapping[Pair, int]) -> bool:
+    """Whether a pair left its way, and either came back or should have."""
+    return sight.changes > 0 and (pair not in steered or sight.returned_ns is not None)
 
 
 def _came(arrived_ns: NDArray[np.int64]) -> NDArray[np.bool_]:

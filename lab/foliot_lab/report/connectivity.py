@@ -1,7 +1,8 @@
 """Times at which two hosts had no route to each other, computed from the effects of faults on the links. Pure.
 
 A route lives for two hosts as long as both have a NIC on some rail that passes everything, both ways. If they are on
-different leaves, a spine between them has to do so too. Each direction may have a rail of its own, as Foliot sends each
+different leaves, a spine between them has to do so too, and one of the pair's paths has to take that spine: switches
+choose it by a hash, and a few paths may all have the same. Each direction may have a rail of its own, as Foliot sends each
 its own way. A link with a lower rate still counts. A link that passes only a part (loss, large packets lost) does not:
 nobody is promised such a way.
 """
@@ -9,12 +10,14 @@ nobody is promised such a way.
 from __future__ import annotations
 
 import itertools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from foliot_lab.measure.intervals import Intervals
+from foliot_schemas.names import parse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from foliot_lab.faults.injection import Injection
     from foliot_lab.measure.intervals import Interval
@@ -42,15 +45,27 @@ class Ways:
 
     Parameters:
         end_ns: of the run; what has not healed lasts until then.
+        paths: the links of each path by its name. Of a pair that has none here, every spine is a way.
     """
 
-    def __init__(self, fabric: FabricPlan, injections: Sequence[Injection], end_ns: int) -> None:
+    def __init__(
+        self,
+        fabric: FabricPlan,
+        injections: Sequence[Injection],
+        end_ns: int,
+        paths: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
         self._fabric = fabric
         self._spells = list(_spells(injections, fabric, end_ns))
         self._trunks: dict[str, dict[str, str]] = {}
         for trunk in fabric.trunks:
             self._trunks.setdefault(trunk.near.owner, {})[trunk.far.owner] = trunk.name
         self._known: dict[tuple[str, str], Intervals] = {}
+        self._trails: dict[tuple[str, str], list[tuple[Lane, ...]]] = {}
+        """By a pair of NICs, of each path the lanes between their leaves."""
+        for name, links in paths.items():
+            path = parse_path(name)
+            self._trails.setdefault((path.source, path.destination), []).append(_trail(links))
 
     def without(self, one: str, other: str) -> Intervals:
         """The times in which traffic between two hosts could not pass, one way or the other, by any rail.
@@ -76,8 +91,16 @@ class Ways:
         here, there = self._fabric.leaf(source, rail), self._fabric.leaf(destination, rail)
         if here == there:
             return True
+        if trails := self._trails.get((f"{source}.{rail}", f"{destination}.{rail}")):
+            return any(blocked.isdisjoint(trail) for trail in trails)
         up, down = self._trunks[here], self._trunks[there]
         return any((up[spine], "up") not in blocked and (down[spine], "down") not in blocked for spine in up)
+
+
+def _trail(links: Sequence[str]) -> tuple[Lane, ...]:
+    """Of a path's links, the lanes between two leaves: up to a spine, and down. A path within a leaf has none."""
+    between = links[1:-1]
+    return ((between[0], "up"), (between[1], "down")) if between else ()
 
 
 def _spells(injections: Sequence[Injection], fabric: FabricPlan, end_ns: int) -> Iterator[_Spell]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.measure.outages import End, Pair
 from foliot_lab.report.contention_truth import ContentionTruth, claim_of, without_job
 from foliot_lab.report.message_times import lab_ns
 from foliot_schemas.event_kinds import CONTENTION, is_relief
@@ -66,6 +67,16 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     kept: bool
     """False: it was taken back."""
+
+
+def steered(evidence: Evidence) -> list[tuple[int, Pair]]:
+    """What was moved for contention: when, in lab time, and between which service addresses."""
+    moved = []
+    for move in Verdicts(evidence, [], []).moves():
+        ends, _, rail = move.flow.partition("/")
+        source, _, destination = ends.partition(">")
+        moved.append((move.at_ns, Pair(End(source, rail), End(destination, rail))))
+    return moved
 
 
 class Verdicts:

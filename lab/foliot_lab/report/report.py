@@ -156,13 +156,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def witnessed(
-    injections: Sequence[Injection], pulses: Mapping[str, Mapping[Pair, Pulses]], fabric: FabricPlan
+    injections: Sequence[Injection],
+    pulses: Mapping[str, Mapping[Pair, Pulses]],
+    fabric: FabricPlan,
+    steered: Sequence[tuple[int, Pair]] = (),
 ) -> dict[str, Verdict]:
     """The verdicts on each fault's pulses, up to the next fault at the same place.
 
     If all is over and back before another fault of the pairs' paths begins, they count up to that. A fault that is not
     a path's, such as a killed process, is different. It counts up to the next fault of a path that the pair may take.
     From then on, and until that fault is over, that fault answers.
+
+    Parameters:
+        steered: what was moved for contention, each with its time: see `judge`.
     """
     found = {}
     for injection in injections:
@@ -173,13 +179,18 @@ def witnessed(
             own = _undisturbed(own, injection, injections, fabric)
         reach_ns = FULL_SIZE_REACH_NS if injection.kind == "mtu" else REACH_NS
         verdicts = (
-            (ends, judge(own, injection.injected_ns, until_ns, reach_ns))
+            (ends, judge(own, injection.injected_ns, until_ns, reach_ns, _first_after(steered, injection.injected_ns)))
             for until_ns, ends in _limits(own, injection, injections, fabric)
         )
         found[injection.fault_id] = next(
             verdict for is_last, verdict in verdicts if is_last or verdict.restored_ns is not None
         )
     return found
+
+
+def _first_after(steered: Sequence[tuple[int, Pair]], since_ns: int) -> dict[Pair, int]:
+    """By pair, the first of these times after another one."""
+    return {pair: at_ns for at_ns, pair in sorted(steered, reverse=True) if at_ns > since_ns}
 
 
 def _limits(
@@ -227,7 +238,7 @@ def build(evidence: Evidence) -> Report:
     found = explain(evidence.events, evidence.commands, faults, right=None if evidence.jobs is None else right)
     causes = {event.message.id: fault for fault, events in found.events.items() for event in events}
     ordered = {command.message.id: fault for fault, commands in found.commands.items() for command in commands}
-    ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns)
+    ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns, evidence.paths)
     allowances = Allowances(evidence.fabric, evidence.injections, ways, evidence.armed, evidence.end_ns)
     accounts = Accounts(evidence, faults, allowances)
     return Report(
