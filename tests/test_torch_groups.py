@@ -18,6 +18,7 @@ import pytest
 from foliot_agent.control.rank_handler import RankHandler
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.ranks.rank_socket import RankSocket
+from foliot_lab.faults.connection_resets import reset_connections
 from foliot_schemas import RankChange, ReplaceRank
 from patience import patience
 
@@ -232,15 +233,6 @@ async def start(tmp_path):
     yield make
     for job in jobs:
         await job.end()
-
-
-def reset_connections(pid):
-    """Has the kernel end the TCP connections of a process with an error at both ends."""
-    listed = subprocess.run(["ss", "-tnpH", "state", "established"], check=True, capture_output=True, text=True).stdout
-    own = [line.split() for line in listed.splitlines() if f"pid={pid}," in line]
-    assert own, listed
-    for line in own:
-        subprocess.run(["ss", "-K", "src", line[2], "dst", line[3]], check=True, capture_output=True)
 
 
 async def finished(job):

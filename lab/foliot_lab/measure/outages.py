@@ -156,16 +156,14 @@ def judge(
         steered: pairs that were moved for contention after the injection, and when first: from then on their former way
             is not theirs any more, and need not be taken again.
     """
-    by_pair = {
-        pair: look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
-        for pair, seen in pulses.items()
-    }
-    for pair, at_ns in steered.items():
-        if pair in by_pair:
-            before = look(pulses[pair].until(at_ns), injected_ns, until_ns, reach_ns)
-            by_pair[pair] = msgspec.structs.replace(
-                by_pair[pair], changes=before.changes, returned_ns=before.returned_ns
-            )
+
+    def sight_of(pair: Pair, seen: Pulses) -> Sight:
+        return look(seen, injected_ns, until_ns, reach_ns, rail=pair.source.rail.removeprefix("rail"))
+
+    by_pair = {pair: sight_of(pair, seen) for pair, seen in pulses.items()}
+    for pair in steered.keys() & by_pair.keys():
+        before = sight_of(pair, pulses[pair].until(steered[pair]))
+        by_pair[pair] = msgspec.structs.replace(by_pair[pair], changes=before.changes, returned_ns=before.returned_ns)
     sights = by_pair.values()
     changed = [sight for sight in sights if sight.changes]
     concerned = [sight for sight in sights if sight.changes or sight.began_ns is not None]

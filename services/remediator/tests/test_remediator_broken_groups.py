@@ -23,6 +23,17 @@ def break_group(world, *, number=1, generation=0, seconds=0.3):
     return world.run(seconds)
 
 
+def break_but_for_one(world):
+    """Rank 0 is at work, or hangs, while the connections of the others are reset, and none of its own."""
+    busy = world.rank(0)
+    world.stuck.append(busy)
+    world.fail()
+    busy.stage = "training"
+    world.tell_all()
+    world.run(4.0)
+    world.hang(None, "broken", since_ns=world.now_ns - 4 * SECOND, evidence={"generation": 0, "size": 4})
+
+
 def stages(world):
     """The stages of all who have ranks."""
     return {mate.stage for mate in world.mates if mate.rank >= 0}
@@ -243,14 +254,8 @@ def test_who_takes_over_completes_what_half_of_the_nodes_were_told(world):
 
 
 def test_a_rank_that_is_at_work_has_time_to_come(world):
-    """It writes a checkpoint while the connections of the others are reset, and none of its own."""
-    busy = world.rank(0)
-    world.stuck.append(busy)
-    world.fail()
-    busy.stage = "training"
-    world.tell_all()
-    world.run(4.0)
-    world.hang(None, "broken", since_ns=world.now_ns - 4 * SECOND, evidence={"generation": 0, "size": 4})
+    """It writes a checkpoint meanwhile."""
+    break_but_for_one(world)
     world.run(11.0)
     world.stuck.clear()
     world.run(3.0)
@@ -260,13 +265,7 @@ def test_a_rank_that_is_at_work_has_time_to_come(world):
 
 def test_a_rank_that_does_not_come_at_all_is_replaced(world):
     """Its program hangs."""
-    busy = world.rank(0)
-    world.stuck.append(busy)
-    world.fail()
-    busy.stage = "training"
-    world.tell_all()
-    world.run(4.0)
-    world.hang(None, "broken", since_ns=world.now_ns - 4 * SECOND, evidence={"generation": 0, "size": 4})
+    break_but_for_one(world)
     world.run(18.0)
     first, second = world.orders
     assert first.changes == ()
