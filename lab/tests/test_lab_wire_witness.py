@@ -162,6 +162,13 @@ def test_what_was_moved_for_contention_need_not_be_on_its_former_way(runs, steer
     assert verdict.restored_ns == (expected and expected + FLIGHT)
 
 
+def test_what_was_moved_for_contention_had_come_back_to_its_own_rail():
+    """It was on another fault's detour before. What is looked at is cut off at the move, and no more than that."""
+    pair = Pair(HERE, THERE)
+    verdict = judge({pair: pulses((10, 1), (5, 1), (10, 0), (5, 1))}, at(10) - MS, steered={pair: at(25)})
+    assert (verdict.restored_ns, verdict.astray) == (at(15) + FLIGHT, ())
+
+
 def test_moved_is_the_last_of_all_pairs():
     """A fault has moved when both directions flow: the later counts, for the move and for the return."""
     verdict = judge(
