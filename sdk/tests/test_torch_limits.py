@@ -104,6 +104,27 @@ def test_a_later_order_ends_the_wait_for_others(worker):
     assert isinstance(ends[0], RuntimeError)
 
 
+def test_an_order_ends_the_wait_for_a_place_of_which_the_rank_has_died(worker, monkeypatch):
+    """Rank 0 has left its store before rank 1 came there. PyTorch would try to connect until its time limit."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        monkeypatch.setenv("MASTER_PORT", str(nobody.getsockname()[1]))
+    waiting = worker(1)
+    formed = []
+    monkeypatch.setattr(waiting, "_form", formed.append)
+    thread, ends = outcome(waiting.enter_first)
+    time.sleep(0.5)
+    assert not ends
+
+    order = Order(1, 1, 2, "127.0.0.1:1", 0, "dead")
+    waiting._obey(order)
+    with waiting._link._news:
+        waiting._link._order = order
+        waiting._link._news.notify_all()
+
+    thread.join(patience(60))
+    assert (ends, formed) == ([None], [order])
+
+
 def test_after_each_failed_attempt_a_worker_waits_as_long_as_after_the_first(worker, monkeypatch):
     """A second order may fail late, and the third one needs its time too."""
     waited = []
@@ -252,7 +273,7 @@ def test_a_first_group_that_connects_once_more_is_left_for_the_next_one(worker, 
     order = Order(1, 0, 2, "127.0.0.1:1", 0, "dead")
     formed = []
     monkeypatch.setattr(Worker, "_form", lambda _, given: formed.append(given))
-    monkeypatch.setattr("foliot.torch.worker.dist.rendezvous", lambda *_: iter([(None, 0, 2)]))
+    monkeypatch.setattr("foliot.torch.meeting.FirstMeeting.wait", lambda _: None)
     made = worker()
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -9,6 +9,7 @@ import ipaddress
 import os
 import socket
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,51 @@ class OwnStore:
         self.port: int = self._store.port
         self.place = f"{_own_address()}:{self.port}"
         """Its address and port."""
+
+
+class FirstMeeting:
+    """The place at which the environment has the ranks of a job's first group meet.
+
+    Where nobody listens, PyTorch tries again until its time limit is over. It does so in a call that nothing ends, as
+    there is no connection yet. So a thread of its own calls, and is left behind where the wait is given up.
+
+    Parameters:
+        timeout_s: PyTorch's time limit.
+    """
+
+    def __init__(self, rank: int, size: int, timeout_s: float) -> None:
+        self._asked = rank, size, dt.timedelta(seconds=timeout_s)
+        self._news = threading.Event()
+        self._store: dist.Store | None = None
+        self._error: Exception | None = None
+
+    def wait(self) -> dist.Store:
+        """The place's store.
+
+        Raises:
+            MeetingError: it was given up.
+            RuntimeError: the time limit is over, or the connection to the store ended.
+            ValueError: the environment does not say where the place is.
+        """
+        threading.Thread(target=self._run, name="foliot-meeting", daemon=True).start()
+        self._news.wait()
+        if self._error is not None:
+            raise self._error
+        if self._store is None:
+            raise MeetingError("the place of meeting was given up")
+        return self._store
+
+    def give_up(self) -> None:
+        """Ends the wait, in another thread than the one that waits."""
+        self._news.set()
+
+    def _run(self) -> None:
+        rank, size, timeout = self._asked
+        try:
+            self._store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            self._error = error
+        self._news.set()
 
 
 def meeting(place: str, generation: int) -> dist.Store:

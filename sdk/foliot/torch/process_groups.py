@@ -17,9 +17,12 @@ from torch.distributed import distributed_c10d
 
 _KEPT = 2
 """Groups of NCCL's that were left last. Their threads are idle long before the second one after them is left."""
+_CONNECTS = dt.timedelta(seconds=20)
+"""How long Gloo has at least to connect the ranks, once all are there. Who waits for one that died meanwhile has no
+connection that could be ended."""
 _ENDLESS = dt.timedelta(days=365)
-"""Gloo's time limit: a wait that something else has ended must not end once more, which would end the process. What takes
-longer than the job allows, the worker ends."""
+"""Gloo's time limit for collectives: a wait that something else has ended must not end once more, which would end the
+process. What takes longer than the job allows, the worker ends."""
 
 
 def default_join(store: dist.Store, rank: int, size: int) -> None:
@@ -27,7 +30,9 @@ def default_join(store: dist.Store, rank: int, size: int) -> None:
     if torch.cuda.is_available():
         dist.init_process_group("nccl", store=store, rank=rank, world_size=size)
     else:
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_ENDLESS)
+        connects = max(store.timeout, _CONNECTS)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=connects)
+        distributed_c10d._set_pg_timeout(_ENDLESS, dist.group.WORLD)  # noqa: SLF001
 
 
 def tensors_device() -> torch.device:

@@ -19,7 +19,7 @@ from foliot.torch.collective_log import now_ns
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.kept_buffers import KeptBuffers
 from foliot.torch.limit import Limit
-from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all, wait_for_one
+from foliot.torch.meeting import FirstMeeting, MeetingError, OwnStore, meeting, wait_for_all, wait_for_one
 from foliot.torch.mirror import Mirror, StateLostError
 from foliot.torch.process_groups import FormerGroups, abort, tensors_device, waits_in_connections
 from foliot.torch.state_transfer import Packed
@@ -281,11 +281,16 @@ class Worker:
         with self._lock:
             self._sockets = GroupSockets(self._store.port)
             self._waits.entered()
+        place = FirstMeeting(self.rank, self.size, self._program.timeout_s)
+
+        def end() -> None:
+            place.give_up()
+            self._break_off()
+
         try:
             what = "the first group did not form"
-            with self._limit.within(self._program.timeout_s, self._break_off, what, self._is_called_away):
-                store, _, _ = next(dist.rendezvous("env://", self.rank, self.size))
-                self._program.join(store, self.rank, self.size)
+            with self._limit.within(self._program.timeout_s, end, what, self._is_called_away):
+                self._program.join(place.wait(), self.rank, self.size)
             self._sockets.formed(but_port=int(os.environ["MASTER_PORT"]))
             if self._mirror is not None:
                 self._mirror.keep(self.step, self.rank, self.size, tensors_device())
