@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,8 @@ from patience import patience
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="make train installs PyTorch")
 
 WORLD = 4
+COUNTS = Path("/proc/self/schedstat").exists()
+"""Whether the kernel counts how long processes wait for a processor."""
 RANK = textwrap.dedent(
     """
     import os, sys, time
@@ -157,6 +160,7 @@ async def test_all_that_a_job_does_is_told(make_job, tmp_path):
         numbers = sorted(each[3] for each in told if each[0] == rank and each[1] == "0" and each[4] < 0)
         assert numbers == [*range(1, len(numbers) + 1)]
     assert all(each.data_ns > 0 and each.dropped == 0 for each in batches[-1].ranks)
+    assert all((each.cpu_delay_ns > 0) is COUNTS for each in batches[-1].ranks)
     assert [event for event in events if event.kind == "hang"] == []
 
 
@@ -168,6 +172,27 @@ async def test_the_rank_that_holds_up_a_real_job_is_named(make_job, fault, rank,
     await asyncio.sleep(1.0)
 
     assert {(event.who, event.state) for event in events if event.kind == "hang"} == {(f"real/rank{rank}", state)}
+
+
+@pytest.mark.skipif(not COUNTS, reason="the kernel does not count how long processes wait for a processor")
+async def test_a_real_rank_that_has_no_processor_is_named(make_job):
+    """Another process has the one on which it may run."""
+    batches, events, ranks = make_job("")
+    who = "real/rank1"
+    await until(lambda: any(each[3] > 50 for each in collectives(batches)))
+    place = min(os.sched_getaffinity(0))
+    for thread in os.listdir(f"/proc/{ranks[1].pid}/task"):
+        os.sched_setaffinity(int(thread), {place})
+        os.setpriority(os.PRIO_PROCESS, int(thread), 19)
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(busy.pid, {place})
+        await until(lambda: any((event.kind, event.who) == ("straggler", who) for event in events))
+    finally:
+        busy.kill()
+        busy.wait()
+
+    assert next(event.state for event in events if (event.kind, event.who) == ("straggler", who)) == "processor"
 
 
 @pytest.mark.parametrize("ranks", [(), (3,), (0, 1, 2, 3), (1, 9, 17, 25), (0, 1, 2, 8, 9, 10), (5, 4, 3), (0, 2, 3)])

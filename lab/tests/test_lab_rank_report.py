@@ -7,6 +7,7 @@ import pytest
 from made_runs import REFERENCE, SECOND, event, evidence, lab_ns
 
 from foliot_lab.faults.injection import Injection
+from foliot_lab.measure.host_latency import Second
 from foliot_lab.report.conclusion import conclude
 from foliot_lab.report.report import build
 from foliot_lab.scenario.reading import parse_scenario
@@ -39,13 +40,13 @@ def said(at_s, kind="hang", state="absent", node="node2", rank="/rank2", **field
     return event(at_s, kind, f"train{rank}", state, **(given | fields))
 
 
-def told(events, kind="hang", use="foliot", more=""):
+def told(events, kind="hang", use="foliot", more="", seconds=()):
     """The report on a run with that fault, and what came of it."""
     run = parse_scenario(HANG.format(kind=kind, use=use, more=more))
     made = Injection(
         fault_id="f1", kind=kind, where="node2/rank", injected_ns=lab_ns(10), healed_ns=lab_ns(25), edges=()
     )
-    kept = msgspec.structs.replace(evidence(run, [], {}, events), injections=[made])
+    kept = msgspec.structs.replace(evidence(run, [], {}, events), injections=[made], seconds=seconds)
     report = build(kept)
     return report, conclude(report, run, {})[1]
 
@@ -79,6 +80,18 @@ def test_a_slow_rank_is_told_with_its_cause():
     (found,) = report.stragglers
     assert (found.fault, found.rank, found.cause, found.share) == ("f1", 2, "data", 0.25)
     assert (found.since_ns, found.detected_ns, found.ended_ns) == (lab_ns(11), lab_ns(14), None)
+
+
+@pytest.mark.parametrize(
+    ("idle", "state", "strays"), [(0.02, "processor", 0), (0.4, "processor", 2), (0.02, "compute", 2)]
+)
+def test_a_rank_without_a_processor_is_right_where_the_machine_had_none_left(idle, state, strays):
+    """By the lab's own samples of those seconds; so is the end of it. Before the fault, it has no other reason."""
+    slow = said(5, "straggler", state, evidence={"share": 0.2})
+    over = said(8, "straggler", "in-step", cause=slow.message.id)
+    seconds = [Second(lab_ns(at_s), idle, 1.0) for at_s in range(9)]
+    report, _ = told([slow, over], kind="data-slow", more="ms = 60", seconds=seconds)
+    assert report.unexplained.events == strays
 
 
 @pytest.mark.parametrize(

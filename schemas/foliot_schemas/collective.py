@@ -71,6 +71,9 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When it spoke last."""
     data_ns: Span = 0
     """How long its program has waited for its data since it began, in all."""
+    cpu_delay_ns: Span = 0
+    """How long its program could have run and had no processor since it began, in all, as the kernel counts it. It is
+    that of the program's first thread."""
     dropped: Count = 0
     """Collectives of which nothing is told, as there were too many at a time."""
     generation: Count = 0

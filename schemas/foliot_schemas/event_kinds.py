@@ -323,6 +323,7 @@ STRAGGLER = EventKind(
     states=(
         EventState("compute", "{who} computes longer than the others, which wait for it"),
         EventState("data", "{who} waits longer for its data than the others, which wait for it"),
+        EventState("processor", "{who} waits longer for a processor than the others, which wait for it"),
         EventState("network", "the collectives of {who} take longer, as its flows get less than they could"),
         EventState("halted", "the process of {who} is stopped again and again, and the others wait for it"),
         EventState("in-step", "nobody waits for {who} any more", is_relief=True),

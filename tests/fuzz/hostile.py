@@ -212,7 +212,7 @@ def _collective_batch(draw: st.DrawFn) -> CollectiveBatch:
         ranks=tuple(
             RankState(
                 rank=rank, process=draw(st.sampled_from(["running", "stopped", "ended", "gone"])),
-                since_ns=draw(st.sampled_from([0, 1, FAR_NS - 1])), heard_ns=draw(times), data_ns=draw(counts),
+                since_ns=draw(st.sampled_from([0, 1, FAR_NS - 1])), heard_ns=draw(times), data_ns=draw(counts), cpu_delay_ns=draw(counts),
                 generation=draw(st.sampled_from([0, 0, 0, 1, 2, (1 << 63) - 1])),
             )
             for rank in ranks

@@ -145,7 +145,7 @@ def _dumps() -> list[bytes]:
 def _ranks() -> list[bytes]:
     row = ["0", "all_reduce", 3, 3, -1, 3_000, 0, 10, 10, "float32", 40]
     report = {
-        "job": "a", "rank": 0, "size": 4, "began_ns": 7, "generation": 1, "data_ns": 5, "dropped": 0, "over": False,
+        "job": "a", "rank": 0, "size": 4, "began_ns": 7, "generation": 1, "data_ns": 5, "cpu_delay_ns": 6, "dropped": 0, "over": False,
         "progress": [["0", 3, 2]], "groups": [["0", "default_pg", [[0, 1, 4]]]], "open": [row],
         "done": [[*row[:6], 3_500, *row[7:]]],
     }  # fmt: skip

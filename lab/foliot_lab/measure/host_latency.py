@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from foliot.runtime.loop_steps import Counted
 
-_SECOND_NS = 1_000_000_000
+SECOND_NS = 1_000_000_000
 _SLEEP_NS = 1_000_000
 """Long enough to cost nothing (a thousand wakings a second). Short enough to meet every stall of a millisecond or
 more."""
@@ -95,7 +95,7 @@ class Second(NamedTuple):
 
 def worst(seconds: Sequence[Second], since_ns: int, until_ns: int) -> Second | None:
     """The second of an interval with the least spare capacity; None: the interval has none."""
-    some = [second for second in seconds if since_ns < second.until_ns <= until_ns + _SECOND_NS]
+    some = [second for second in seconds if since_ns < second.until_ns <= until_ns + SECOND_NS]
     return min(some, key=lambda second: (second.idle_cpu, -second.late_ms), default=None)
 
 
@@ -163,7 +163,7 @@ class LatenessSampler:
             self._overslept_ns[self._count % _KEPT] = late_ns
             self._count += 1
             most_ns = max(most_ns, late_ns)
-            if due_ns >= began_ns + _SECOND_NS:
+            if due_ns >= began_ns + SECOND_NS:
                 now, used_s = CpuTimes.read(), self._usage.look()
                 idle_cpu = self._left(before.idle_share(now), used_s, (due_ns - began_ns) * 1e-9)
                 self.seconds.append(Second(self._clock(), idle_cpu, most_ns * 1e-6))

@@ -19,6 +19,8 @@ and so no truth about it, contention may be a consequence of a fault. The fault,
 traffic of two NICs over one link. It explains an event about flows that begin or end at a node of its NICs. Neither
 counts among the fault's own events.
 
+That a rank waits for a processor is explained where the lab saw itself that its machine had none left.
+
 A cut bus or a missing service also explains everything that follows by its `cause` from an explained event. For all
 other faults, a `cause` is not enough: the event must be about the fault's own things.
 """
@@ -91,25 +93,27 @@ def spans(injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: 
 
 def explain(
     events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span], *,
-    right: Collection[str] | None = None,
+    right: Collection[str] | None = None, starved: Collection[str] = (),
 ) -> Explained:  # fmt: skip
     """Sorts events and commands under the faults that explain them.
 
     Parameters:
         right: the ids of events about flows that are right by the lab's own truth, or end what was said before second
             0; None: it has no truth.
+        starved: the ids of events about ranks without a processor that are right by the lab's own samples.
     """
-    return _Sorter(faults, right).sort(events, commands)
+    return _Sorter(faults, right, starved).sort(events, commands)
 
 
 class _Sorter:
-    def __init__(self, faults: Sequence[Span], right: Collection[str] | None) -> None:
+    def __init__(self, faults: Sequence[Span], right: Collection[str] | None, starved: Collection[str]) -> None:
         self._faults = sorted(faults, key=lambda span: (span.scope.anywhere, -span.since_ns))
         self._of_event: dict[str, Span] = {}
         self._of_trace: dict[str, Span] = {}
         self._right = right
-        self._of_flows: set[str] = set()
-        """Ids of events about flows that are explained, and of those that follow from them."""
+        self._starved = starved
+        self._seen: set[str] = set()
+        """Ids of events that the lab's own view explains, and of those that follow from them."""
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -121,8 +125,8 @@ class _Sorter:
         for event in sorted(events, key=lambda heard: heard.at_ns):
             span = self._event(event)
             if span is None:
-                if self._is_of_flows(event):
-                    self._of_flows.add(event.message.id)
+                if self._is_seen(event):
+                    self._seen.add(event.message.id)
                 else:
                     found.stray_events.append(event)
             else:
@@ -132,7 +136,7 @@ class _Sorter:
                 found.events[span.fault_id].append(event)
         for command in sorted(commands, key=lambda heard: heard.at_ns):
             span = self._command(command)
-            if span is None and command.message.cause in self._of_flows:
+            if span is None and command.message.cause in self._seen:
                 continue
             (found.stray_commands if span is None else found.commands[span.fault_id]).append(command)
         return found
@@ -156,9 +160,9 @@ class _Sorter:
             return cause if cause in active else next(span for span, parts in judged if any(parts))
         return self._following(heard.message.cause, heard.at_ns)
 
-    def _is_of_flows(self, heard: Heard[Event]) -> bool:
+    def _is_seen(self, heard: Heard[Event]) -> bool:
         event = heard.message
-        if event.cause in self._of_flows:
+        if event.cause in self._seen or event.id in self._starved:
             return True
         if self._right is not None:
             return event.id in self._right

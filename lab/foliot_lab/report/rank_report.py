@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot_lab.measure.host_latency import SECOND_NS
 from foliot_lab.report.message_times import lab_ns
 from foliot_schemas.event_kinds import HANG, STRAGGLER, is_relief
 from foliot_schemas.fault import trace_id
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from foliot_lab.measure.bus_recorder import Heard
     from foliot_lab.report.evidence import Evidence
     from foliot_schemas import Event
+
+
+_SHORT = 0.1
+"""Idle share of all processors' time below which processes wait for one."""
 
 
 class HangReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +91,18 @@ def straggler_reports(evidence: Evidence, faults: Mapping[str, str]) -> list[Str
         )
         for heard in _found(evidence, STRAGGLER.name)
     ]  # fmt: skip
+
+
+def starved(evidence: Evidence) -> frozenset[str]:
+    """The ids of events that a rank waits for a processor, at times when the lab's machine had hardly one left."""
+    found = set()
+    for heard in _found(evidence, STRAGGLER.name):
+        until_ns = _detected_ns(heard, evidence)
+        since_ns = until_ns - (heard.message.at_ns - heard.message.since_ns)
+        idle = [second.idle_cpu for second in evidence.seconds if since_ns < second.until_ns <= until_ns + SECOND_NS]
+        if heard.message.state == "processor" and idle and statistics.fmean(idle) < _SHORT:
+            found.add(heard.message.id)
+    return frozenset(found)
 
 
 def _found(evidence: Evidence, kind: str) -> list[Heard[Event]]:

@@ -20,7 +20,7 @@ from foliot_lab.report.job_report import JobReport, job_reports
 from foliot_lab.report.map_report import MapReport  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.report.message_times import lab_ns
 from foliot_lab.report.mismatch_report import MismatchReport, mismatch_reports
-from foliot_lab.report.rank_report import HangReport, StragglerReport, hang_reports, straggler_reports
+from foliot_lab.report.rank_report import HangReport, StragglerReport, hang_reports, starved, straggler_reports
 from foliot_lab.report.replacement_report import ReplacementReport, befallen, replacement_reports
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
@@ -235,7 +235,13 @@ def build(evidence: Evidence) -> Report:
     said = Verdicts(evidence, jobs, shared)
     mismatches = mismatch_reports(evidence)
     right = said.right() | said.ends_of_before() | {each.event for each in mismatches if each.right}
-    found = explain(evidence.events, evidence.commands, faults, right=None if evidence.jobs is None else right)
+    found = explain(
+        evidence.events,
+        evidence.commands,
+        faults,
+        right=None if evidence.jobs is None else right,
+        starved=starved(evidence),
+    )
     causes = {event.message.id: fault for fault, events in found.events.items() for event in events}
     ordered = {command.message.id: fault for fault, commands in found.commands.items() for command in commands}
     ways = Ways(evidence.fabric, evidence.injections, evidence.end_ns, evidence.paths)

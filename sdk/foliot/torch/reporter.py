@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foliot.torch.agent_socket import AgentSocket
@@ -26,6 +27,7 @@ _MEMBERS = 2_048
 """Runs of a group's members in a packet. A group of more has none told."""
 _ANEW_S = 10.0
 """How often groups are told anew."""
+_OWN_SCHEDULING = Path("/proc/self/schedstat")
 _LAST_S = 0.5
 """How long the process's end waits for what is not done."""
 
@@ -96,7 +98,8 @@ class Reporter:
         told = [group for group in taken.groups if are_due or not group.is_told]
         head: dict[str, Any] = {
             "job": self._job, "rank": self._log.rank, "size": self._log.size, "began_ns": self._log.began_ns,
-            "generation": self._log.generation, "data_ns": self._log.data_ns, "dropped": self._log.dropped, "over": is_over,
+            "generation": self._log.generation, "data_ns": self._log.data_ns, "cpu_delay_ns": _cpu_delay_ns(),
+            "dropped": self._log.dropped, "over": is_over,
             "progress": [[group.name, begun, through] for group, begun, through in taken.progress],
             "groups": [_group(group) for group in told],
             "open": [_row(entry) for entry in taken.open],
@@ -108,6 +111,17 @@ class Reporter:
             yield json.dumps({**head, "done": rows}, separators=(",", ":")).encode()
             # The next packets have the rest of what is done.
             head |= {"groups": [], "open": None}
+
+
+def _cpu_delay_ns() -> int:
+    """How long the first thread could have run and had no processor; 0: the kernel does not count it.
+
+    See sched-stats.rst of Linux.
+    """
+    try:
+        return int(_OWN_SCHEDULING.read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _group(group: Group) -> list[Any]:

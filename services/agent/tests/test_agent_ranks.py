@@ -34,7 +34,7 @@ def row(number, ended=True, **more):
 def packet(rank=0, **more):
     """A report."""
     fields = {
-        "job": "pretrain", "rank": rank, "size": 4, "began_ns": 7, "data_ns": 5,
+        "job": "pretrain", "rank": rank, "size": 4, "began_ns": 7, "data_ns": 5, "cpu_delay_ns": 6,
         "progress": [["0", 3, 2]], "groups": [["0", "default_pg", [[0, 1, 4]]]], "open": [row(3, ended=False)],
         "done": [row(1), row(2)],
     }  # fmt: skip

@@ -88,6 +88,20 @@ def test_a_rank_that_waits_for_its_data_is_told_apart(make_job):
     assert (slow.who, slow.state) == ("pretrain/rank1", "data")
 
 
+@pytest.mark.parametrize(("alone", "state"), [(True, "processor"), (False, "compute")])
+def test_a_rank_that_has_no_processor_is_told_apart(make_job, alone, state):
+    """By what the kernel counts. Where its peers wait as long for theirs, that is no reason."""
+    job = make_job()
+    for rank in job.ranks if not alone else [job.ranks[1]]:
+        rank.delay_ns = 50 * MS
+    if not alone:
+        job.ranks[1].compute_ns += 50 * MS
+    job.run(8)
+
+    (slow,) = job.take("straggler")
+    assert (slow.who, slow.state) == ("pretrain/rank1", state), slow.evidence
+
+
 def test_all_ranks_that_get_slow_are_none(make_job):
     """Nobody waits for anybody."""
     job = make_job()

@@ -39,6 +39,9 @@ class SimulatedRank:
     last: tuple = ()
     """What its agent told last."""
     waited_for_data_ns: int = 0
+    delay_ns: int = 0
+    """For how long it has no processor in each step. Its own time is as much longer."""
+    delayed_ns: int = 0
     done: list[tuple[int, int, int]] = field(default_factory=list)
     """Number, beginning and end of what is not told yet."""
     began_ns: int = 0
@@ -128,7 +131,7 @@ class ToldJob:
                 RankState(
                     rank=rank.number, process=rank.process, since_ns=rank.since_ns,
                     heard_ns=heard_ns + rank.skew_ns, data_ns=rank.waited_for_data_ns,
-                    generation=rank.generation,
+                    cpu_delay_ns=rank.delayed_ns, generation=rank.generation,
                 ),
             ),
             groups=groups, members=(CollectiveGroup(name=rank.group, members=runs(self.members)),),
@@ -189,9 +192,10 @@ class ToldJob:
         if not first:
             return MS
         rank.waited_for_data_ns += rank.data_ns
+        rank.delayed_ns += rank.delay_ns
         spread = 1 + self._jitter * self._random.gauss(0, 1)
         # A rank that stood still until now begins now.
-        own_ns = round(rank.compute_ns * max(spread, 0.1)) + rank.data_ns
+        own_ns = round(rank.compute_ns * max(spread, 0.1)) + rank.data_ns + rank.delay_ns
         return max(own_ns, self.now_ns - TELL_NS - rank.ended_ns)
 
 

@@ -511,7 +511,9 @@ def test_a_slow_rank_stays_unless_the_settings_say_otherwise(world):
     assert (world.orders, world.guards()) == ([], [])
 
 
-@pytest.mark.parametrize(("state", "orders"), [("compute", 1), ("data", 1), ("halted", 1), ("network", 0)])
+@pytest.mark.parametrize(
+    ("state", "orders"), [("compute", 1), ("data", 1), ("processor", 1), ("halted", 1), ("network", 0)]
+)
 def test_a_slow_rank_is_replaced_where_that_is_wanted(state, orders):
     """At the end of a step; not one whose network is slow, which is no fault of its process."""
     world = ReplacementWorld(replace_stragglers="act")

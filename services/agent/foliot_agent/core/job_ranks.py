@@ -51,7 +51,7 @@ class Rank:
         self.heard_ns = 0
         self.over_ns = 0
         """When its process was over, reference time; 0: it is not."""
-        self.data_ns = self.dropped = 0
+        self.data_ns = self.cpu_delay_ns = self.dropped = 0
         self.groups: dict[str, CollectiveGroup] = {}
         self.untold: dict[str, None] = {}
         """Groups of which nothing was said yet."""
@@ -63,7 +63,8 @@ class Rank:
 
     def take(self, report: RankReport, epoch_ns: int, at_ns: int) -> None:
         """Takes a report of this process."""
-        self.epoch_ns, self.heard_ns, self.data_ns = epoch_ns, at_ns, report.data_ns
+        self.epoch_ns, self.heard_ns = epoch_ns, at_ns
+        self.data_ns, self.cpu_delay_ns = report.data_ns, report.cpu_delay_ns
         if report.generation != self.generation:
             self._begin_anew(report.generation)
         for group in report.groups:
@@ -105,7 +106,7 @@ class Rank:
         """The process, as the fleet is told."""
         return RankState(
             rank=self.rank, process=self.process, since_ns=self.since_ns, heard_ns=self.heard_ns,
-            data_ns=self.data_ns, dropped=self.dropped, generation=self.generation,
+            data_ns=self.data_ns, cpu_delay_ns=self.cpu_delay_ns, dropped=self.dropped, generation=self.generation,
         )  # fmt: skip
 
 

@@ -62,6 +62,7 @@ class RankReport(msgspec.Struct, frozen=True):
     generation: Number = 0
     """The number of its process group, see `foliot_schemas.RankState`."""
     data_ns: Number = 0
+    cpu_delay_ns: Number = 0
     dropped: Number = 0
     over: bool = False
     progress: Annotated[tuple[Progress, ...], msgspec.Meta(max_length=_MOST_GROUPS)] = ()

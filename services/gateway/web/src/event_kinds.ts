@@ -10,7 +10,7 @@ export const STATES = {
   threshold: ["over", "under"],
   mismatch: ["elsewhere", "agrees"],
   hang: ["absent", "mismatch", "stopped", "dead", "silent", "stuck", "broken", "replaced", "moving", "over"],
-  straggler: ["compute", "data", "network", "halted", "in-step", "over", "unknown"],
+  straggler: ["compute", "data", "processor", "network", "halted", "in-step", "over", "unknown"],
   hardware: ["failed", "degraded", "restarted"],
 } as const;
 

@@ -11,7 +11,7 @@ import msgspec
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
 from foliot_detector.core.detectors.rank_straggler.pace import Pace
-from foliot_detector.core.detectors.rank_straggler.signs import Counted, by_data, is_halted, signs_of
+from foliot_detector.core.detectors.rank_straggler.signs import Counted, by_data, by_processor, is_halted, signs_of
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives, generation_of
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from foliot_schemas.event import Evidence
 
 _LOOK_NS = 1_000_000_000
-_BY_DATA = 0.5
-"""Share of what a rank costs from which on it is its data's fault."""
+_MOSTLY = 0.5
+"""Share of what a rank costs from which on it is the fault of its data, or of its host's processors."""
 _LEAST_MEMBERS, _MOST_MEMBERS = 2, 1_024
 """Of groups that are looked at. Peers of a role are in small ones, and all of a large job are no peers."""
 _MOST_GROUPS = 4_096
@@ -195,14 +195,14 @@ class RankStragglerDetector:
         share = max(each.share, window.slowdown) if halted else each.share
         if not self._is_changed(watch, share, rank.at_ns - each.window_ns, is_named=named is not None):
             return None
-        waited = by_data(each, window.signs)
+        waited, delayed = by_data(each, window.signs), by_processor(each, window.signs)
         evidence = {
             **_evidence(each), "share": round(share, 3), "group": window.group, "by_data": round(waited, 2),
-            "stopped": round(window.signs[each.rank].stopped, 2),
+            "by_processor": round(delayed, 2), "stopped": round(window.signs[each.rank].stopped, 2),
         }  # fmt: skip
         if named is not None:
             return self._ended(who, "in-step", window.now_ns, evidence)
-        state = "data" if waited >= _BY_DATA else "halted" if halted else "compute"
+        state = _cause(halted=halted, waited=waited, delayed=delayed)
         event = _begun(window.job, each.rank, window.now_ns, since_ns=watch.since_ns, state=state, evidence=evidence)
         self._named[who] = _Named(event, window.group, window.now_ns)
         return event
@@ -266,6 +266,20 @@ class RankStragglerDetector:
         at_ns = self._inventory.at_ns(node, now_ns) if job is None else job.at_ns(node, now_ns)
         relief = ended(begun, state, max(at_ns, begun.since_ns), evidence)
         return msgspec.structs.replace(relief, related=begun.related)
+
+
+def _cause(*, halted: bool, waited: float, delayed: float) -> str:
+    """The state of an event about a slow rank.
+
+    Parameters:
+        waited: share of what it costs for which it waited for data.
+        delayed: share for which it had no processor.
+    """
+    if waited >= _MOSTLY:
+        return "data"
+    if halted:
+        return "halted"
+    return "processor" if delayed >= _MOSTLY else "compute"
 
 
 def _is_judged_by(named: _Named, group: str) -> bool:

@@ -1,4 +1,4 @@
-"""What else the ranks of a group did in a window: whether they waited for data, and whether their processes ran."""
+"""What else the ranks of a group did in a window: whether they waited for data or a processor, or were stopped."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Counted:
     """What is counted of a rank, as it was when the window of a group began."""
 
     data_ns: int = 0
+    cpu_delay_ns: int = 0
     looks: int = 0
     stopped_looks: int = 0
 
@@ -28,6 +29,8 @@ class Signs(NamedTuple):
 
     waited: float
     """For what share of it, its program waited for data."""
+    delayed: float
+    """For what share of it, its program had no processor."""
     stopped: float
     """In what share of the looks at it, its process was stopped."""
 
@@ -44,11 +47,13 @@ def signs_of(
     for number in members:
         if (rank := job.ranks.get(number)) is None:
             continue
-        now = Counted(rank.state.data_ns, rank.looks, rank.stopped_looks)
+        state = rank.state
+        now = Counted(state.data_ns, state.cpu_delay_ns, rank.looks, rank.stopped_looks)
         before = counted.get(number, now)
         counted[number] = now
         signs[number] = Signs(
             max(0, now.data_ns - before.data_ns) / window_ns,
+            max(0, now.cpu_delay_ns - before.cpu_delay_ns) / window_ns,
             (now.stopped_looks - before.stopped_looks) / max(now.looks - before.looks, 1),
         )
     return signs
@@ -65,7 +70,24 @@ def by_data(each: Excess, signs: dict[int, Signs]) -> float:
 
     A wait is as much longer as a process is stopped within it, like all else that it does. That part is no data's fault.
     """
-    others = [sign.waited for other, sign in signs.items() if other != each.rank]
-    if each.share <= 0 or (own := signs.get(each.rank)) is None:
-        return 0.0
-    return (own.waited * (1 - own.stopped) - statistics.median(others or [0.0])) / each.share
+    own = signs.get(each.rank)
+    return (
+        0.0
+        if own is None
+        else _beyond(each, own.waited * (1 - own.stopped), [sign.waited for sign in _peers(each, signs)])
+    )
+
+
+def by_processor(each: Excess, signs: dict[int, Signs]) -> float:
+    """The share of what a rank costs for which it was without a processor for longer than its peers."""
+    own = signs.get(each.rank)
+    return 0.0 if own is None else _beyond(each, own.delayed, [sign.delayed for sign in _peers(each, signs)])
+
+
+def _peers(each: Excess, signs: dict[int, Signs]) -> list[Signs]:
+    return [sign for other, sign in signs.items() if other != each.rank]
+
+
+def _beyond(each: Excess, own: float, others: list[float]) -> float:
+    """By how much a rank's share of a window is beyond that of its peers, as a share of what it costs."""
+    return 0.0 if each.share <= 0 else (own - statistics.median(others or [0.0])) / each.share

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AHEAD_NS = 1_000_000_000
 """How far ahead a planned step lies: a command and its passing on take some tens of ms, and nodes tell of steps once a
 second."""
-_BY_NODE = frozenset({"silent", "drain", "hardware", "compute", "data", "halted"})
+_BY_NODE = frozenset({"silent", "drain", "hardware", "compute", "data", "processor", "halted"})
 """Reasons after which no spare on the same node is taken: the node is the trouble."""
 
 

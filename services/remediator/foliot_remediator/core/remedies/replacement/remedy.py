@@ -58,7 +58,7 @@ _UNKNOWN_NS = 60 * _S
 _OLD_NS = 3_600 * _S
 """An event from before is not acted upon."""
 _MOST_CASES = 1_024
-_SLOW = frozenset({"compute", "data", "halted"})
+_SLOW = frozenset({"compute", "data", "processor", "halted"})
 """Causes of a slow rank that go with its process or its node."""
 
 
