@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -118,6 +119,21 @@ async def make_job(tmp_path):
     assert heard.rejected == 0, heard.last_rejected
 
 
+@contextlib.contextmanager
+def starved(process):
+    """While another process has the processor on which it may run."""
+    place = min(os.sched_getaffinity(0))
+    for thread in Path(f"/proc/{process.pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {place})
+        os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        os.sched_setaffinity(busy.pid, {place})
+        try:
+            yield
+        finally:
+            busy.kill()
+
+
 async def until(condition):
     """Waits for it."""
     async with asyncio.timeout(patience(120)):
@@ -180,17 +196,8 @@ async def test_a_real_rank_that_has_no_processor_is_named(make_job):
     batches, events, ranks = make_job("")
     who = "real/rank1"
     await until(lambda: any(each[3] > 50 for each in collectives(batches)))
-    place = min(os.sched_getaffinity(0))
-    for thread in os.listdir(f"/proc/{ranks[1].pid}/task"):
-        os.sched_setaffinity(int(thread), {place})
-        os.setpriority(os.PRIO_PROCESS, int(thread), 19)
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        os.sched_setaffinity(busy.pid, {place})
+    with starved(ranks[1]):
         await until(lambda: any((event.kind, event.who) == ("straggler", who) for event in events))
-    finally:
-        busy.kill()
-        busy.wait()
 
     assert next(event.state for event in events if (event.kind, event.who) == ("straggler", who)) == "processor"
 
