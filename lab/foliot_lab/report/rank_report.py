@@ -49,7 +49,8 @@ class StragglerReport(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None
     """The fault that explains it; null: none does."""
     job: str
-    rank: int
+    rank: int | None
+    """Null: it is about the job."""
     node: str | None
     cause: str
     share: float
@@ -83,7 +84,7 @@ def straggler_reports(evidence: Evidence, faults: Mapping[str, str]) -> list[Str
     """A report on each event that finds a slow rank, in the order of arrival; see `hang_reports`."""
     return [
         StragglerReport(
-            fault=faults.get(heard.message.id), job=_job(heard.message), rank=_rank(heard.message) or 0,
+            fault=faults.get(heard.message.id), job=_job(heard.message), rank=_rank(heard.message),
             node=_node(heard.message), cause=heard.message.state, share=heard.message.number("share"),
             since_ns=_detected_ns(heard, evidence) - (heard.message.at_ns - heard.message.since_ns),
             detected_ns=_detected_ns(heard, evidence), ended_ns=_ended_ns(heard, evidence),

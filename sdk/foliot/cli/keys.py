@@ -44,7 +44,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     tool.add_argument("name", help="name of the tool or person")
     tool.add_argument(
         "--role", choices=("reader", "scheduler"), default="reader",
-        help="reader only listens; scheduler may register jobs, too (default: %(default)s)",
+        help="reader only listens; scheduler may register jobs and drain nodes, too (default: %(default)s)",
     )  # fmt: skip
     tool.add_argument("--days", type=float, default=0, help="days until they end (default: they hold until revoked)")
     tool.set_defaults(verb=_tool)

@@ -78,8 +78,8 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     a spare waits: ``off`` only says that nothing is done, ``advise`` says which spare would take its place, ``act``
     gives it the rank."""
     replace_stragglers: Policy = "off"
-    """The same of a rank that is slow: for its computation, its data, or as its process is stopped again and again. It
-    can do no more than `replace` may."""
+    """The same of a rank that is slow: for its computation, its data, want of a processor, or as its process is stopped
+    again and again. It can do no more than `replace` may."""
     spares: tuple[SpareLimit, ...] = ()
     """Limits of the paths between a spare and the ranks that it joins. A spare beyond them gets no rank, nor does one
     for which they are not measured."""
@@ -122,7 +122,7 @@ class RemediatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     nothing is replaced until it makes one."""
     replace_hung_s: float = 120.0
     """How long a rank whose process runs may make no step until it is replaced. It may be at work, as one that writes a
-    checkpoint for all others. One that is gone, stopped or cut off is replaced at once."""
+    checkpoint for all others. One that is gone, cut off, or stopped where its agent sees that, is replaced at once."""
     nics_away: int = 64
     """NICs that may be away at once; the smaller of this limit and the share holds. One always may. More at once is
     no failure of NICs, and moving would not help."""
