@@ -83,13 +83,16 @@ def test_a_slow_rank_is_told_with_its_cause():
 
 
 @pytest.mark.parametrize(
-    ("idle", "state", "strays"), [(0.02, "processor", 0), (0.4, "processor", 2), (0.02, "compute", 2)]
-)
-def test_a_rank_without_a_processor_is_right_where_the_machine_had_none_left(idle, state, strays):
-    """By the lab's own samples of those seconds; so is the end of it. Before the fault, it has no other reason."""
+    ("waited_s", "state", "strays"),
+    [((0.1, 0.0, 0.3), "processor", 0), ((0.3, 0.3, 0.3), "processor", 2), ((0.3, 0.0, 0.0), "processor", 2),
+     ((0.1, 0.0, 0.3), "compute", 2), ((), "processor", 2)],
+)  # fmt: skip
+def test_a_rank_without_a_processor_is_right_where_the_lab_counted_that(waited_s, state, strays):
+    """Beyond its peers; so is the end of it. Before the fault, it has no other reason."""
     slow = said(5, "straggler", state, evidence={"share": 0.2})
     over = said(8, "straggler", "in-step", cause=slow.message.id)
-    seconds = [Second(lab_ns(at_s), idle, 1.0) for at_s in range(9)]
+    waited = {f"node{number}/train": each_s for number, each_s in enumerate(waited_s)} | {"node2/probe": 0.9}
+    seconds = [Second(lab_ns(at_s), 0.0, 1.0, waited) for at_s in range(9)]
     report, _ = told([slow, over], kind="data-slow", more="ms = 60", seconds=seconds)
     assert report.unexplained.events == strays
 

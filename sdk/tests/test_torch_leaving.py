@@ -45,7 +45,7 @@ def test_connections_of_the_group_end_and_no_others(pair):
     before = pair()
     sockets = GroupSockets(0)
     own = pair()
-    sockets.formed(but_port=0)
+    sockets.formed(but_ports=set())
     after = pair()
     heard = []
     waiting = threading.Thread(target=lambda: heard.append(own[1].recv(1)))
@@ -87,7 +87,7 @@ def test_a_group_is_whole_until_an_end_is_gone(pair):
     """By that a worker tells its own error from another's end."""
     sockets = GroupSockets(0)
     own = pair()
-    sockets.formed(but_port=0)
+    sockets.formed(but_ports=set())
     assert sockets.is_whole
 
     own[0].close()

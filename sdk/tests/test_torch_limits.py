@@ -36,6 +36,7 @@ def worker(monkeypatch):
     made = []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
     monkeypatch.delenv("FOLIOT_SPARE", raising=False)
     monkeypatch.setattr(Worker, "_catch_up", lambda _: None)
 
@@ -123,6 +124,39 @@ def test_an_order_ends_the_wait_for_a_place_of_which_the_rank_has_died(worker, m
 
     thread.join(patience(60))
     assert (ends, formed) == ([None], [order])
+
+
+DIES = textwrap.dedent(
+    """
+    import datetime as dt, os, subprocess, sys, threading
+    import torch.distributed as dist
+    from foliot.torch import process_groups
+
+    role, rank = sys.argv[1], int(sys.argv[2])
+    if role == "dies":
+        threading.Timer(1.0, os._exit, (0,)).start()
+        store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), is_master=False)
+        store.add("joins", 1)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    process_groups._CONNECTS = dt.timedelta(seconds=0.3)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    subprocess.run([sys.executable, __file__, "dies", str(1 - rank), str(store.port)], check=True)
+    try:
+        process_groups.default_join(store, rank, 2)
+    except RuntimeError:
+        os._exit(0)
+    os._exit(1)
+    """
+)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_died_after_it_was_to_be_connected_is_given_up(tmp_path, rank):
+    """It has said where it is. Of the two, one connects and the other waits for that."""
+    (tmp_path / "waits.py").write_text(DIES)
+    command = [sys.executable, str(tmp_path / "waits.py"), "waits", str(rank)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    assert subprocess.run(command, env=environment, timeout=patience(120), check=False).returncode == 0
 
 
 def test_after_each_failed_attempt_a_worker_waits_as_long_as_after_the_first(worker, monkeypatch):

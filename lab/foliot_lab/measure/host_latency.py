@@ -91,6 +91,8 @@ class Second(NamedTuple):
     idle_cpu: float
     late_ms: float
     """The greatest lateness of a sleeper."""
+    waited_s: Mapping[str, float] = {}
+    """For how long the first thread of each process could have run and had no processor."""
 
 
 def worst(seconds: Sequence[Second], since_ns: int, until_ns: int) -> Second | None:
@@ -166,7 +168,7 @@ class LatenessSampler:
             if due_ns >= began_ns + SECOND_NS:
                 now, used_s = CpuTimes.read(), self._usage.look()
                 idle_cpu = self._left(before.idle_share(now), used_s, (due_ns - began_ns) * 1e-9)
-                self.seconds.append(Second(self._clock(), idle_cpu, most_ns * 1e-6))
+                self.seconds.append(Second(self._clock(), idle_cpu, most_ns * 1e-6, self._usage.waited_s))
                 self._used_s += used_s
                 before, most_ns, began_ns = now, 0, due_ns
 

@@ -1,4 +1,4 @@
-"""Adds up the processor time of processes, by name, over their restarts."""
+"""Adds up the processor time of processes, by name, over their restarts, and counts what they waited for it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,23 @@ class Usage:
         self._pids = pids
         self._last: dict[str, tuple[int, float]] = {}
         self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._waited: dict[int, float] = {}
+        """By process, in all."""
+        self.waited_s: dict[str, float] = {}
+        """For how long each had no processor between the last two looks, but those without a name of their own."""
         self._began_s = time.monotonic()
         self.look()
         self._spent_s.clear()
 
     def look(self) -> float:
         """Adds the time spent since the last look, and returns it, in seconds."""
-        spent_s = 0.0
+        spent_s, before = 0.0, self._waited
+        self._waited, self.waited_s = {}, {}
         for name, pid in self._pids().items():
             now_s = spent_by(pid) if pid else None
+            if now_s is not None and not name.startswith(f"{OTHER}/"):
+                self._waited[pid] = waited_by(pid)
+                self.waited_s[name] = self._waited[pid] - before.get(pid, 0.0)
             if now_s is None:
                 continue
             before_pid, before_s = self._last.get(name, (0, 0.0))
@@ -61,6 +69,14 @@ def spent_by(pid: int) -> float | None:
     except OSError:
         return None
     return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+
+
+def waited_by(pid: int) -> float:
+    """For how long a process's first thread could have run and had no processor, in seconds; 0: that is not counted."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def left_over(idle_cpu: float, used_cpu: float, speed: float) -> float:

@@ -19,7 +19,8 @@ and so no truth about it, contention may be a consequence of a fault. The fault,
 traffic of two NICs over one link. It explains an event about flows that begin or end at a node of its NICs. Neither
 counts among the fault's own events.
 
-That a rank waits for a processor is explained where the lab saw itself that its machine had none left.
+That a rank has no processor is explained where the lab saw itself that its process waited for one longer than those of
+its peers. Commands that follow from it are not.
 
 A cut bus or a missing service also explains everything that follows by its `cause` from an explained event. For all
 other faults, a `cause` is not enough: the event must be about the fault's own things.
@@ -93,7 +94,7 @@ def spans(injections: Sequence[Injection], seen: Mapping[str, Verdict], fabric: 
 
 def explain(
     events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]], faults: Sequence[Span], *,
-    right: Collection[str] | None = None, starved: Collection[str] = (),
+    right: Collection[str] | None = None, starved: frozenset[str] = frozenset(),
 ) -> Explained:  # fmt: skip
     """Sorts events and commands under the faults that explain them.
 
@@ -106,14 +107,14 @@ def explain(
 
 
 class _Sorter:
-    def __init__(self, faults: Sequence[Span], right: Collection[str] | None, starved: Collection[str]) -> None:
+    def __init__(self, faults: Sequence[Span], right: Collection[str] | None, starved: frozenset[str]) -> None:
         self._faults = sorted(faults, key=lambda span: (span.scope.anywhere, -span.since_ns))
         self._of_event: dict[str, Span] = {}
         self._of_trace: dict[str, Span] = {}
         self._right = right
         self._starved = starved
-        self._seen: set[str] = set()
-        """Ids of events that the lab's own view explains, and of those that follow from them."""
+        self._of_flows: set[str] = set()
+        """Ids of events about flows that are explained, and of those that follow from them."""
 
     def sort(self, events: Sequence[Heard[Event]], commands: Sequence[Heard[Command]]) -> Explained:
         found = Explained(
@@ -125,9 +126,9 @@ class _Sorter:
         for event in sorted(events, key=lambda heard: heard.at_ns):
             span = self._event(event)
             if span is None:
-                if self._is_seen(event):
-                    self._seen.add(event.message.id)
-                else:
+                if self._is_of_flows(event):
+                    self._of_flows.add(event.message.id)
+                elif self._starved.isdisjoint((event.message.id, event.message.cause)):
                     found.stray_events.append(event)
             else:
                 self._of_event[event.message.id] = span
@@ -136,7 +137,7 @@ class _Sorter:
                 found.events[span.fault_id].append(event)
         for command in sorted(commands, key=lambda heard: heard.at_ns):
             span = self._command(command)
-            if span is None and command.message.cause in self._seen:
+            if span is None and command.message.cause in self._of_flows:
                 continue
             (found.stray_commands if span is None else found.commands[span.fault_id]).append(command)
         return found
@@ -160,9 +161,9 @@ class _Sorter:
             return cause if cause in active else next(span for span, parts in judged if any(parts))
         return self._following(heard.message.cause, heard.at_ns)
 
-    def _is_seen(self, heard: Heard[Event]) -> bool:
+    def _is_of_flows(self, heard: Heard[Event]) -> bool:
         event = heard.message
-        if event.cause in self._seen or event.id in self._starved:
+        if event.cause in self._of_flows:
             return True
         if self._right is not None:
             return event.id in self._right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from foliot_lab.measure.bus_recorder import Heard
+    from foliot_lab.measure.host_latency import Second
     from foliot_lab.report.evidence import Evidence
     from foliot_schemas import Event
 
 
-_SHORT = 0.1
-"""Idle share of all processors' time below which processes wait for one."""
+_BORNE_OUT = 0.25
+"""Share of what a rank was said to cost for which it is to have had no processor by the lab's count."""
 
 
 class HangReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,15 +97,31 @@ def straggler_reports(evidence: Evidence, faults: Mapping[str, str]) -> list[Str
 
 
 def starved(evidence: Evidence) -> frozenset[str]:
-    """The ids of events that a rank waits for a processor, at times when the lab's machine had hardly one left."""
+    """The ids of events that a rank has no processor, where its process waited for one beyond those of its peers.
+
+    The lab counts that once a second, and a window of the detector may be as short. So half of what the event says, of
+    which half makes it say so, is enough.
+    """
     found = set()
     for heard in _found(evidence, STRAGGLER.name):
         until_ns = _detected_ns(heard, evidence)
         since_ns = until_ns - (heard.message.at_ns - heard.message.since_ns)
-        idle = [second.idle_cpu for second in evidence.seconds if since_ns < second.until_ns <= until_ns + SECOND_NS]
-        if heard.message.state == "processor" and idle and statistics.fmean(idle) < _SHORT:
+        seconds = [each for each in evidence.seconds if since_ns < each.until_ns <= until_ns + SECOND_NS]
+        beyond_s = sum(_beyond_peers_s(each, _node(heard.message)) for each in seconds)
+        if heard.message.state == "processor" and beyond_s > _BORNE_OUT * heard.message.number("share") * len(seconds):
             found.add(heard.message.id)
     return frozenset(found)
+
+
+def _beyond_peers_s(second: Second, node: str | None) -> float:
+    """For how long the rank on a node had no processor in a second, beyond the median of the others."""
+    by_node: defaultdict[str, float] = defaultdict(float)
+    for name, waited_s in second.waited_s.items():
+        host, _, process = name.partition("/")
+        if process.startswith("train"):
+            by_node[host] += waited_s
+    peers = [waited_s for host, waited_s in by_node.items() if host != node]
+    return by_node.get(node or "", 0.0) - statistics.median(peers or [0.0])
 
 
 def _found(evidence: Evidence, kind: str) -> list[Heard[Event]]:

@@ -40,13 +40,13 @@ class GroupSockets:
         self._before = frozenset(number for number, _ in _connections())
         self._own: frozenset[int] | None = None
 
-    def formed(self, *, but_port: int) -> None:
+    def formed(self, *, but_ports: set[int]) -> None:
         """Takes that the group is there: connections that are opened from now on are none of it.
 
         Parameters:
-            but_port: of the store at which the ranks have met.
+            but_ports: of the stores at which ranks meet.
         """
-        others = {self._own_port, but_port}
+        others = {self._own_port, *but_ports}
         self._own = frozenset(number for number, connection in self._opened() if not others & _ports(connection))
 
     def _settle(self) -> None:

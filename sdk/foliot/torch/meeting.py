@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import fcntl
 import ipaddress
+import math
 import os
 import socket
 import struct
@@ -103,8 +104,9 @@ def meeting(place: str, generation: int) -> dist.Store:
 
 
 def wait_for_all(
-    store: dist.Store, name: str, rank: int, size: int, *, within_s: float, give_up: Callable[[], bool]
-) -> None:
+    store: dist.Store, name: str, rank: int, size: int, *, within_s: float = math.inf,
+    give_up: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
     """Says that a rank is at a point, and waits for all others.
 
     Raises:

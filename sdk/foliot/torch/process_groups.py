@@ -15,11 +15,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from foliot.torch.meeting import wait_for_all
+
 _KEPT = 2
 """Groups of NCCL's that were left last. Their threads are idle long before the second one after them is left."""
-_CONNECTS = dt.timedelta(seconds=20)
-"""How long Gloo has at least to connect the ranks, once all are there. Who waits for one that died meanwhile has no
-connection that could be ended."""
+_CONNECTS = dt.timedelta(seconds=2)
+"""Gloo's time limit for connecting two ranks, once all are there. It waits five times as long (torch 2.13). Who waits for
+a rank that died meanwhile has no connection that could be ended."""
 _ENDLESS = dt.timedelta(days=365)
 """Gloo's time limit for collectives: a wait that something else has ended must not end once more, which would end the
 process. What takes longer than the job allows, the worker ends."""
@@ -30,8 +32,9 @@ def default_join(store: dist.Store, rank: int, size: int) -> None:
     if torch.cuda.is_available():
         dist.init_process_group("nccl", store=store, rank=rank, world_size=size)
     else:
-        connects = max(store.timeout, _CONNECTS)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=connects)
+        # Not by Gloo's time limit: some ranks may have more to do before they come here.
+        wait_for_all(store, "joins", rank, size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_CONNECTS)
         distributed_c10d._set_pg_timeout(_ENDLESS, dist.group.WORLD)  # noqa: SLF001
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import functools
 import hashlib
 import os
@@ -40,6 +41,7 @@ _ANSWER_S = 10.0
 connect for less."""
 _JOIN_S = 15.0
 """For so long a group may take to be made, once all ranks are there."""
+_YEAR_S = 365 * 86_400.0
 _NO_ANSWER = "the place of meeting gave no answer"
 _LAST_STEP_S = 2.0
 """For so long ranks that have done their group's last step wait for the others to have done it."""
@@ -101,6 +103,8 @@ class Worker:
         self._store = OwnStore()
         self._sockets = GroupSockets(self._store.port)
         self._former = FormerGroups()
+        self._first_ports: set[int] = set()
+        """Of the place where the first group meets, to which a wait that was given up may still connect."""
         self._link = WorkerLink(job, path, self._obey, self._look)
         self._link.say(
             rank=-1 if self.is_spare else int(os.environ["RANK"]), size=self.size, generation=0, step=self.step,
@@ -281,17 +285,18 @@ class Worker:
         with self._lock:
             self._sockets = GroupSockets(self._store.port)
             self._waits.entered()
-        place = FirstMeeting(self.rank, self.size, self._program.timeout_s)
+        place = FirstMeeting(self.rank, self.size, _at_most_a_year(self._program.timeout_s))
 
         def end() -> None:
             place.give_up()
             self._break_off()
 
         try:
+            self._first_ports = {int(os.environ["MASTER_PORT"])}
             what = "the first group did not form"
             with self._limit.within(self._program.timeout_s, end, what, self._is_called_away):
                 self._program.join(place.wait(), self.rank, self.size)
-            self._sockets.formed(but_port=int(os.environ["MASTER_PORT"]))
+            self._sockets.formed(but_ports=self._first_ports)
             if self._mirror is not None:
                 self._mirror.keep(self.step, self.rank, self.size, tensors_device())
         except Exception as error:
@@ -347,7 +352,7 @@ class Worker:
             store = self._met(order)
         with self._limit.within(_JOIN_S, self._break_off, "the group was not made", self._is_called_away):
             self._program.join(store, self.rank, self.size)
-        self._sockets.formed(but_port=int(order.meet.rpartition(":")[2]))
+        self._sockets.formed(but_ports={int(order.meet.rpartition(":")[2]), *self._first_ports})
         self._link.say(stage="copying", formed_ns=now_ns())
         self._catch_up()
         self._begin_steps()
@@ -367,6 +372,8 @@ class Worker:
             wait_for_one(store, "left", give_up=give_up)
         within_s = max(_MEET_S, self._program.wait_s)
         wait_for_all(store, "there", self.rank, self.size, within_s=within_s, give_up=give_up)
+        # Groups that NCCL makes later, as they are used first, ask it too.
+        store.set_timeout(dt.timedelta(seconds=_at_most_a_year(self._program.timeout_s)))
         return store
 
     def _is_called_away(self) -> bool:
@@ -416,6 +423,11 @@ def _late(entry: Entry) -> str:
     took_s = (now_ns() - entry.began_ns) * 1e-9
     what = f"{entry.operation} {entry.number}" if entry.peer < 0 else f"{entry.operation} with rank {entry.peer}"
     return f"{what} of the group {entry.group.name} had not ended after {took_s:.1f} s"
+
+
+def _at_most_a_year(seconds: float) -> float:
+    """A time limit that PyTorch's stores can take."""
+    return min(seconds, _YEAR_S)
 
 
 def _seed_of(seed: int, rank: int, step: int) -> int:

@@ -88,12 +88,16 @@ def test_a_rank_that_waits_for_its_data_is_told_apart(make_job):
     assert (slow.who, slow.state) == ("pretrain/rank1", "data")
 
 
-@pytest.mark.parametrize(("alone", "state"), [(True, "processor"), (False, "compute")])
-def test_a_rank_that_has_no_processor_is_told_apart(make_job, alone, state):
-    """By what the kernel counts. Where its peers wait as long for theirs, that is no reason."""
+@pytest.mark.parametrize(
+    ("alone", "loads", "state"),
+    [(True, False, "processor"), (True, True, "processor"), (False, False, "compute")],
+)
+def test_a_rank_that_has_no_processor_is_told_apart(make_job, alone, loads, state):
+    """By what the kernel counts, also where its program loads data then. Its peers may wait as long: that is no reason."""
     job = make_job()
     for rank in job.ranks if not alone else [job.ranks[1]]:
         rank.delay_ns = 50 * MS
+        rank.is_loading = loads
     if not alone:
         job.ranks[1].compute_ns += 50 * MS
     job.run(8)

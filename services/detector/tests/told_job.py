@@ -41,6 +41,8 @@ class SimulatedRank:
     waited_for_data_ns: int = 0
     delay_ns: int = 0
     """For how long it has no processor in each step. Its own time is as much longer."""
+    is_loading: bool = False
+    """Whether it loads its data itself then, and counts that as waiting for them."""
     delayed_ns: int = 0
     done: list[tuple[int, int, int]] = field(default_factory=list)
     """Number, beginning and end of what is not told yet."""
@@ -191,7 +193,7 @@ class ToldJob:
         first = rank.through % self._buckets == 0
         if not first:
             return MS
-        rank.waited_for_data_ns += rank.data_ns
+        rank.waited_for_data_ns += rank.data_ns + (rank.delay_ns if rank.is_loading else 0)
         rank.delayed_ns += rank.delay_ns
         spread = 1 + self._jitter * self._random.gauss(0, 1)
         # A rank that stood still until now begins now.

@@ -68,6 +68,8 @@ class ReplacementWorld(World):
         self.obeys = True
         self.stuck: list[Mate] = []
         """Those whose programs hang: they leave no group."""
+        self.starting: list[Mate] = []
+        """Those of which their nodes have not heard yet."""
         self.crashing = False
         self.step_ns = self.copy_ns = 0
         """How long a step takes, if longer than usual, and the copy of a state."""
@@ -171,7 +173,7 @@ class ReplacementWorld(World):
         """The words of a node alone."""
         mates = [mate for mate in self.mates if mate.node == name and mate.job == job]
         size = max(len({mate.rank for mate in self.mates if mate.rank >= 0 and mate.job == job}), 1)
-        states = tuple(mate.state() for mate in mates)
+        states = tuple(mate.state() for mate in mates if mate not in self.starting)
         return WorkerBatch(
             job=job,
             node=name,

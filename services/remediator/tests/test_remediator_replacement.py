@@ -52,6 +52,21 @@ def test_a_dead_rank_is_given_to_a_spare(world):
     assert world.guards() == []
 
 
+def test_nothing_is_ordered_before_all_ranks_were_heard_of(world):
+    """One that still starts could not be told, and the others would wait for it."""
+    world.add((0, 1, 2, 3), (4,), job="other")
+    world.starting.append(world.rank(1, "other"))
+    world.die(3, job="other")
+    world.hang(3, job="other")
+    world.run(5.0)
+    assert (world.orders, set(world.guards())) == ([], {"not-replaceable"})
+
+    world.starting.clear()
+    world.run(5.0)
+    (order,) = world.orders
+    assert takers(order).keys() == {3}
+
+
 def test_the_store_is_not_on_the_node_that_loses_a_rank():
     """Rank 0 lives beside the one that is lost; the lowest elsewhere is the place to meet."""
     world = ReplacementWorld(ranks=(0, 0, 1, 2))

@@ -275,11 +275,11 @@ def _cause(*, halted: bool, waited: float, delayed: float) -> str:
         waited: share of what it costs for which it waited for data.
         delayed: share for which it had no processor.
     """
+    if delayed >= _MOSTLY and not halted:
+        return "processor"  # also while it waits for data that it loads itself
     if waited >= _MOSTLY:
         return "data"
-    if halted:
-        return "halted"
-    return "processor" if delayed >= _MOSTLY else "compute"
+    return "halted" if halted else "compute"
 
 
 def _is_judged_by(named: _Named, group: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from foliot_remediator.core.remedies.replacement.workers import Process
+from foliot_remediator.core.remedies.replacement.workers import MEETING, Process
 from foliot_schemas.worker import NO_RANK
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ _AGAIN_NS = 2_000_000_000
 _STAYS_NS, _STAYS_STEPS = 5_000_000_000, 3
 """A process that keeps its former group for so long, and so many usual steps, does not leave it any more, though it was
 asked again: its program hangs."""
-_STAYS_UNCHANGED_NS = 15_000_000_000
-"""The same where no rank was lost: those that meet wait for it for 20 s, and it may be at work."""
+_STAYS_LONG_NS = 15_000_000_000
+"""The same where no rank was lost, as it may be at work, or where its group forms, as it may wait for a rank that died
+meanwhile. Those that meet wait for it for 20 s."""
 GIVEN_UP_NS = 20_000_000_000
 """After so long, and as many steps as above, a group is not formed any more: survivors wait for an order for as long."""
 _COPIED_NS = 600_000_000_000
@@ -99,7 +100,8 @@ class Course:
     def is_kept_by(self, worker: Worker, members: Collection[Worker], step_ns: int, now_ns: int) -> bool:
         """Whether a process does not leave its former group, while one of another node waits for it in this one."""
         generation = self.order.generation
-        allowed_ns = max(_STAYS_NS if self.order.changes else _STAYS_UNCHANGED_NS, _STAYS_STEPS * step_ns)
+        is_slow = not self.order.changes or worker.state.stage in MEETING
+        allowed_ns = max(_STAYS_LONG_NS if is_slow else _STAYS_NS, _STAYS_STEPS * step_ns)
         if self.order.at_step or worker.state.generation >= generation or now_ns - self.due_ns < allowed_ns:
             return False
         return any(each.node != worker.node and each.runs and each.state.generation == generation for each in members)

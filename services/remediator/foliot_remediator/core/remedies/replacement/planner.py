@@ -63,6 +63,9 @@ class Planner:
             at_step: leave at the end of a step ahead, in place of at once.
         """
         ranks, now_ns = job.ranks(), hearing.now_ns
+        if unheard := [rank for rank in range(job.size) if rank not in ranks]:
+            reason = f"nothing was heard of rank {unheard[0]} yet: it could not be told"
+            return Objection(guard="not-replaceable", evidence={"reason": reason, "ranks": len(unheard)})
         pending = case.pending(job)
         kept = {
             rank: taker for rank, name in pending.items() if rank not in lost and (taker := job.get(name)) is not None

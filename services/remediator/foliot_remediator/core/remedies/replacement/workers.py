@@ -129,6 +129,8 @@ class TrainingJob:
     def __init__(self, name: str, now_ns: int) -> None:
         self.name = name
         self.first_ns = self.told_ns = now_ns
+        self.size = 0
+        """The number of its ranks."""
         self.generation = 0
         """The highest generation that was told or ordered."""
         self.generation_ns = 0
@@ -153,6 +155,7 @@ class TrainingJob:
         Parameters:
             here_ns: makes the node's time this process's.
         """
+        self.size = batch.size
         self.told_ns, self._holders, at_ns = now_ns, None, here_ns(batch.at_ns)
         self._heard_ns = max(self._heard_ns, at_ns)
         known = self._workers.setdefault(batch.node, {})
