@@ -170,17 +170,14 @@ def _batch(told, paths):
 class QueuedWorld(ContentionWorld):
     """Probes wait in the queue of each link between routers that several flows share."""
 
-    def batch(self, name, witness=Witness.DESTINATION):
-        """A report with delays in it."""
-        batch = super().batch(name, witness)
-        rows = batch.rows().copy()
-        shared = self.shared()
-        rows["least_ns"] = rows["median_ns"] = [
-            FULL if shared.intersection(self.links(path)) else BASE for path in batch.paths
-        ]
-        rows["median_ns"][rows["received"] == 0] = 0
-        head = {field: getattr(batch, field) for field in ("node", "at_ns", "interval_ns", "paths", "every_ns")}
-        return DelayBatch.of(rows, bound_ns=batch.bound_ns, **head)
+    EVERY = 1
+
+    def rows(self, name, paths):
+        """What a node says of its paths, with delays."""
+        rows, shared = super().rows(name, paths), self.shared()
+        rows["least_ns"] = [BASE if shared.isdisjoint(self.links(path)) else FULL for path in paths] if shared else BASE
+        rows["median_ns"] = np.where(rows["received"] > 0, rows["least_ns"], 0)
+        return rows
 
     def shared(self):
         """The links between routers that more than one flow crosses now."""

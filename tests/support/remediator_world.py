@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +15,20 @@ from foliot_schemas import DelayBatch, Event, Nic, Node, NodeHomes, Outcome, Por
 from foliot_schemas.names import node_of, parse_path
 from foliot_schemas.observation import DelayRow
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 SECOND = 1_000_000_000
 STEP = 100_000_000
 START = 1_800_000_000 * SECOND
-_ends = functools.cache(parse_path)
 _WITNESS = {"silent": Witness.FELL_SILENT, "speaks again": Witness.SPEAKS_AGAIN}
+
+
+@functools.cache
+def _nics(path: str) -> tuple[str, str]:
+    """The NICs at which a path begins and ends."""
+    ends = parse_path(path)
+    return ends.source, ends.destination
 
 
 def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
@@ -43,6 +53,9 @@ class World:
     not at all where it is None.
     """
 
+    EVERY = 1
+    """Steps between two reports of a node, if a test says nothing else."""
+
     def __init__(
         self, nodes: int = 4, rails: int = 2, *, lease: int = 7, count: bool = True, entropies: int = 4, **settings
     ) -> None:
@@ -51,7 +64,7 @@ class World:
         self.count = count
         self.downs: dict[str, int] = {}
         """Per NIC, how often its kernel has counted its carrier as lost."""
-        self.every = 1
+        self.every = self.EVERY
         self.ahead: dict[str, int] = {}
         """Per node, by how much its clock is wrong, in ns."""
         self.last: dict[str, tuple[int, int]] = {}
@@ -138,12 +151,16 @@ class World:
         given = []
         for _ in range(round(seconds * SECOND / STEP)):
             self.now_ns += STEP
+            self.happen()
             if (self.now_ns - START) // STEP % self.every == 0:
                 self.hear()
             if self.now_ns % SECOND == 0:
                 given += self.report_ports()
             given += self.act(self.core.tick(self.now_ns))
         return given
+
+    def happen(self) -> None:
+        """What fleets of other kinds do beside, in each step."""
 
     def hear(self) -> None:
         """All nodes report what they hear."""
@@ -167,33 +184,39 @@ class World:
 
     def batch(self, name: str, witness: int = Witness.DESTINATION) -> DelayBatch:
         """A node's regular report of its incoming paths, of which those that nobody can hear are missing probes."""
-        paths = tuple(path for path in self._incoming(name) if path not in self.idle)
-        rows = np.zeros(len(paths), DelayRow)
-        rows["path"] = range(len(paths))
+        paths = self._incoming(name)
+        if self.idle:
+            paths = tuple(path for path in paths if path not in self.idle)
+        rows = self.rows(name, paths)
         rows["witness"] = witness
-        heard = [self.is_heard(path) for path in paths]
-        rows["sent"] = rows["received"] = np.multiply(heard, 2)
-        word = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
-        self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))
-        words = [self.last_word(path) for path in paths]
-        rows["last_ns"], rows["sequence"] = [last_ns for last_ns, _ in words], [sequence for _, sequence in words]
         return DelayBatch.of(
             rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths,
             every_ns=self.every * STEP,
             bound_ns=-1 if name in self.unsynchronised else 1_000,
         )  # fmt: skip
 
+    def rows(self, name: str, paths: tuple[str, ...]) -> NDArray[np.void]:
+        """What a node says of these paths, which end at it."""
+        rows = np.zeros(len(paths), DelayRow)
+        rows["path"] = np.arange(len(paths))
+        heard = [self.is_heard(path) for path in paths]
+        rows["sent"] = rows["received"] = np.multiply(heard, 2)
+        word = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
+        self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))
+        last_ns, sequence = np.array([self.last.get(path, (0, 0)) for path in paths], np.int64).reshape(-1, 2).T
+        rows["last_ns"] = np.where(last_ns, last_ns + self.ahead.get(name, 0), 0)
+        rows["sequence"] = sequence * self.count
+        return rows
+
     def last_word(self, path: str) -> tuple[int, int]:
         """When a path's receiver, by its clock, says it heard it last, and the probe's number; 0: it does not say."""
         last_ns, sequence = self.last.get(path, (0, 0))
-        return last_ns and last_ns + self.ahead.get(node_of(_ends(path).destination), 0), sequence * self.count
+        return last_ns and last_ns + self.ahead.get(node_of(_nics(path)[1]), 0), sequence * self.count
 
     def is_heard(self, path: str) -> bool:
         """Whether probes come through."""
-        if path in self.silent:
-            return False
-        ends = _ends(path)
-        return not any(end in nics for end in (ends.source, ends.destination) for nics in (self.dead_nics, self.mute))
+        nics = _nics(path)
+        return path not in self.silent and self.dead_nics.isdisjoint(nics) and self.mute.isdisjoint(nics)
 
     def _incoming(self, name: str) -> tuple[str, ...]:
         key = name, *self.names

@@ -41,12 +41,16 @@ class ContentionWorld(World):
     nodes say nothing of their flows.
     """
 
+    EVERY = _EVERY
+
     def __init__(self, flows=(), nodes=8, rails=1, **settings):
         self.flows = dict.fromkeys(flows, LINE)
         self.capacity, self.muted = {}, set()
         self.unfair: dict[str, float] = {}
         """What flows get whatever their links have."""
         self.half = nodes // 2
+        self._links: dict[str, tuple[str, ...]] = {}
+        """Per path, those that were asked for."""
         super().__init__(nodes, rails, **{"improve": "act", **settings})
         self.tell_hops()
         self.run(2.0)
@@ -54,7 +58,7 @@ class ContentionWorld(World):
     def wait(self, seconds):
         """Lets time pass in which nodes say nothing; returns the commands given meanwhile."""
         self.every, given = 1_000_000, self.run(seconds)
-        self.every = 1
+        self.every = self.EVERY
         return given
 
     def tell_hops(self):
@@ -76,12 +80,15 @@ class ContentionWorld(World):
 
     def links(self, path):
         """The links of a path; its rail has a fabric of its own."""
-        source, _, rest = path.partition(">")
-        sink, _, entropy = rest.partition("#")
-        start, end = (self.leaf(nic.partition(".")[0]) for nic in (source, sink))
-        spine = int(entropy)
-        between = () if start == end else (to_spine(start, spine), to_leaf(spine, end))
-        return link_out(source), *between, link_in(sink)
+        known = self._links.get(path)
+        if known is None:
+            source, _, rest = path.partition(">")
+            sink, _, entropy = rest.partition("#")
+            start, end = (self.leaf(nic.partition(".")[0]) for nic in (source, sink))
+            spine = int(entropy)
+            between = () if start == end else (to_spine(start, spine), to_leaf(spine, end))
+            known = self._links[path] = link_out(source), *between, link_in(sink)
+        return known
 
     def leaf(self, name):
         """The leaf of a node."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from remediator_world import SECOND, START, World, make_node
 
 from foliot.node.shard import WHOLE
 from foliot_remediator.core.remediator import Remediator
 from foliot_schemas import Drain, Event, HopBatch, HopRow, ReplaceRank, WorkerBatch
-from foliot_schemas.columns import pack
 from foliot_schemas.worker import WorkerState
 
 JOB = "pretrain-7"
@@ -55,12 +53,19 @@ class Mate:
         )  # fmt: skip
 
 
+def _pair(path):
+    """The nodes at which a path begins and ends."""
+    return tuple(nic.partition(".")[0] for nic in path.replace("#", ">").split(">")[:2])
+
+
 class ReplacementWorld(World):
     """A job with a rank on each of the first nodes, and spares on others: `ranks` and `spares` name nodes by number.
 
     `cut` nodes are not heard, and hear nothing. `obeys` says whether workers take orders at all. `crashing` jobs end a
     rank when a group has formed, before its first step. `limits` are those of the paths of spares.
     """
+
+    EVERY = 5
 
     def __init__(self, ranks=(0, 1, 2, 3), spares=(4, 5), nodes=6, limits=(), **settings):
         self.mates: list[Mate] = []
@@ -122,25 +127,21 @@ class ReplacementWorld(World):
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def hear(self):
+    def happen(self):
         """Workers do what they do, and their nodes tell."""
         self.deaf = {*self.cut}
         for job in {mate.job for mate in self.mates}:
             self.work([mate for mate in self.mates if mate.job == job])
-        super().hear()
         for name in self.names:
             if name not in self.cut and (name in self.said or self.now_ns % SECOND == 0):
                 self.said.discard(name)
                 self.tell(name)
 
-    def batch(self, name, witness=1):
-        """A node's report, with the delays of its paths."""
-        told = super().batch(name, witness)
-        rows = told.rows().copy()
-        ends = [path.replace("#", ">").split(">")[:2] for path in told.paths]
-        pairs = [tuple(nic.partition(".")[0] for nic in end) for end in ends]
-        rows["p99_ns"] = [self.delays.get(pair, 50_000) for pair in pairs]
-        return msgspec.structs.replace(told, columns=pack(rows))
+    def rows(self, name, paths):
+        """What a node says of its paths, with their delays."""
+        rows = super().rows(name, paths)
+        rows["p99_ns"] = [self.delays.get(_pair(path), 50_000) for path in paths] if self.delays else 50_000
+        return rows
 
     def tell_hops(self, *leaves):
         """All nodes tell the routers of their paths: one between nodes of the same leaf, three between others."""
