@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
@@ -23,12 +24,27 @@ if TYPE_CHECKING:
 
 
 SECOND = 1_000_000_000
-BURST_SLOTS = 4096
-Part = tuple[int, int, tuple[int, int], "NDArray[np.float64]", "NDArray[np.float64]"]
-"""Of a batch: the number of a stream in it, direction, nodes, and the true times at which probes were sent and
-arrived."""
+BURST_NS, BURST_SLOTS = 50e6, 4096
+HOPS = 4
 GRID_S = 0.02
 """Steps in which the clocks' rates wander."""
+
+
+class Part(NamedTuple):
+    """One direction of a stream of a batch."""
+
+    stream: int
+    """Its number in the batch."""
+    direction: int
+    source: int
+    sink: int
+    number: int
+    """The stream's among those of its pair."""
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The nodes, in the direction of travel."""
+        return self.source, self.sink
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -148,31 +164,21 @@ class Fleet:
         here, there = (self.names.index(each.clock) for each in (state, reference))
         return state.reference_ns(self.local_at(here, true_s)) - reference.reference_ns(self.local_at(there, true_s))
 
-    def queue_ns(self, sent_ns: NDArray[np.float64], load: float) -> NDArray[np.float64]:
-        """Four hops of queues, each busy for a share of the time; and bursts of 50 ms now and then that fill one."""
-        size = (4, len(sent_ns))
-        # Packets of 1500 bytes at 200 Mbit/s take 60 us; M/M/1 waits are exponential when the queue is busy.
-        waits = np.where(self.random.random(size) < load, self.random.exponential(60e3 / max(1 - load, 0.05), size), 0)
-        slots = (sent_ns // 50e6).astype(np.int64) % BURST_SLOTS
-        bursting = self.draw_of(BURST_SLOTS, slots) < load / 5
-        burst = np.where(bursting, self.random.exponential(2e6, len(sent_ns)), 0.0)
-        return waits.sum(axis=0) + burst + self.random.exponential(200, len(sent_ns))
+    def burst_draws(self, first_ns: float, last_ns: float) -> tuple[int, NDArray[np.float64]]:
+        """Draws between 0 and 1 of all times at which there may be a burst, and the number of the first.
 
-    def draw_of(self, count: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Those at some places, in order or around the end, of so many draws between 0 and 1.
-
-        The others are passed over, and not drawn.
+        Those before the first probe is sent and after the last one are passed over, and not drawn.
         """
-        first, last = int(places[0]), int(places[-1])
+        first, last = (int(at_ns // BURST_NS) % BURST_SLOTS for at_ns in (first_ns, last_ns))
         if first > last:
-            first, last = 0, count - 1
+            first, last = 0, BURST_SLOTS - 1
         skip = self.random.bit_generator.advance  # type: ignore[attr-defined] - of PCG64, which is the default; one step is one draw
         if first:
             skip(first)
         drawn = self.random.random(last + 1 - first)
-        if last + 1 < count:
-            skip(count - last - 1)
-        return drawn[places - first]
+        if last + 1 < BURST_SLOTS:
+            skip(BURST_SLOTS - last - 1)
+        return first, drawn
 
     def batch(self, node: int, window: int) -> StampBatch | None:
         """What a node publishes of its streams in a window; None for a silent node."""
@@ -199,10 +205,9 @@ class Fleet:
                 )
                 for direction, (source, sink) in enumerate(((a, b), (b, a))):
                     if (source, sink, number) not in self.dead:
-                        times = self.probes((source, sink), number, since_s)
-                        parts.append((len(streams) - 1, direction, (source, sink), *times))
+                        parts.append(Part(len(streams) - 1, direction, source, sink, number))
         return StampBatch.of(
-            self.stamped(parts),
+            self.stamped(parts, since_s),
             node=self.names[node],
             since_ns=since_ns,
             until_ns=until_ns,
@@ -223,31 +228,62 @@ class Fleet:
         return float(least[0] * 1e9), float(most[0] * 1e9)
 
     def probes(
-        self, ends: tuple[int, int], number: int, since_s: float
+        self, parts: list[Part], counts: list[int], since_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When the probes of one direction of one stream are sent in a window, and when they arrive: true times."""
-        count = max(1, round(self.rates[number % len(self.rates)] * self.window_s))
-        sent_ns = (since_s + (np.arange(count) + self.random.random(count)) * self.window_s / count) * SECOND
-        delay_ns = self.floor_ns[min(ends), max(ends)][number] + self.queue_ns(sent_ns, self.loads.get(ends, self.load))
-        if ends in self.queued_ns:
-            delay_ns += self.random.gamma(4, self.queued_ns[ends] / 4, count)
-        for node in ends:
-            if node in self.jitter_ns:
-                delay_ns += self.random.exponential(self.jitter_ns[node], count)
-        return sent_ns, sent_ns + delay_ns + self.extra_ns.get(ends, 0.0)
+        """When the probes of these parts are sent in a window, so many each, and when they arrive: true times.
 
-    def stamped(self, parts: list[Part]) -> NDArray[np.void]:
-        """The stamps that nodes take of probes, by their clocks; those of one clock all at once."""
-        counts = [len(sent_ns) for *_, sent_ns, _ in parts]
+        Each meets four hops of queues, each busy for a share of the time; and bursts of 50 ms now and then that fill
+        one. What is random is drawn part by part, and all else is worked out at once.
+        """
+        random, total = self.random, sum(counts)
+        placed, bursts, noise = np.empty((3, total))
+        chances, waits = np.empty((2, HOPS * total))
+        slots, more = [], []
+        start = 0
+        for part, count in zip(parts, counts, strict=True):
+            end = start + count
+            random.random(out=placed[start:end])
+            random.random(out=chances[HOPS * start : HOPS * end])
+            random.standard_exponential(out=waits[HOPS * start : HOPS * end])
+            ends_s = ((place + float(placed[start + place])) * self.window_s / count for place in (0, count - 1))
+            slots.append(self.burst_draws(*((since_s + end_s) * SECOND for end_s in ends_s)))
+            random.standard_exponential(out=bursts[start:end])
+            random.standard_exponential(out=noise[start:end])
+            if part.ends in self.queued_ns:
+                more.append((start, random.gamma(4, self.queued_ns[part.ends] / 4, count)))
+            more += [
+                (start, random.exponential(self.jitter_ns[node], count)) for node in part.ends if node in self.jitter_ns
+            ]
+            start = end
+        part, count = np.repeat(np.arange(len(parts)), counts), np.repeat(counts, counts)
+        starts = np.cumsum([0, *counts[:-1]])[part]
+        place = np.arange(total) - starts
+        sent_ns = (since_s + (place + placed) * self.window_s / count) * SECOND
+        load = np.array([self.loads.get(each.ends, self.load) for each in parts])[part]
+        # Packets of 1500 bytes at 200 Mbit/s take 60 us; M/M/1 waits are exponential when the queue is busy.
+        busy_ns, delay_ns = 60e3 / np.maximum(1 - load, 0.05), np.zeros(total)
+        for hop in range(HOPS):
+            at = HOPS * starts + hop * count + place
+            delay_ns += np.where(chances[at] < load, busy_ns * waits[at], 0)
+        begin = np.cumsum([0, *(len(drawn) for _, drawn in slots[:-1])]) - [first for first, _ in slots]
+        at = (sent_ns // BURST_NS).astype(np.int64) % BURST_SLOTS + begin[part]
+        delay_ns += np.where(np.concatenate([drawn for _, drawn in slots])[at] < load / 5, 2e6 * bursts, 0.0)
+        floor_ns = np.array([self.floor_ns[min(each.ends), max(each.ends)][each.number] for each in parts])
+        delay_ns = floor_ns[part] + (delay_ns + 200 * noise)
+        for start, extra_ns in more:
+            delay_ns[start : start + len(extra_ns)] += extra_ns
+        return sent_ns, sent_ns + delay_ns + np.array([self.extra_ns.get(each.ends, 0.0) for each in parts])[part]
+
+    def stamped(self, parts: list[Part], since_s: float) -> NDArray[np.void]:
+        """The stamps that nodes take of a window's probes, by their clocks; those of one clock all at once."""
+        counts = [max(1, round(self.rates[each.number % len(self.rates)] * self.window_s)) for each in parts]
         rows = np.empty(sum(counts), StampRow)
         if not parts:
             return rows
-        streams, directions, ends, sent_ns, arrived_ns = zip(*parts, strict=True)
-        rows["stream"], rows["direction"] = np.repeat(streams, counts), np.repeat(directions, counts)
-        for column, times, nodes in zip(
-            ("transmit_ns", "receive_ns"), (sent_ns, arrived_ns), np.repeat(ends, counts, axis=0).T, strict=True
+        rows["stream"], rows["direction"], *ends, _ = np.repeat(parts, counts, axis=0).T
+        for column, true_ns, nodes in zip(
+            ("transmit_ns", "receive_ns"), self.probes(parts, counts, since_s), ends, strict=True
         ):
-            true_ns = np.concatenate(times)
             for node in np.unique(nodes):
                 rows[column][nodes == node] = self.local_ns(node, true_ns[nodes == node])
         return rows
@@ -316,5 +352,23 @@ def start() -> Callable[..., Run]:
 
     def make(settings: SyncSettings | None = None, **fleet: float) -> Run:
         return Run(Fleet(**fleet), Synchroniser(settings))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def settled() -> Callable[..., Run]:
+    """Makes fleets that have run well until a time; what befalls them later may be said then.
+
+    Those that are alike are run once.
+    """
+    known: dict[tuple[object, ...], Run] = {}
+
+    def make(until_s: float, **fleet: float) -> Run:
+        key = until_s, *sorted(fleet.items())
+        if key not in known:
+            known[key] = Run(Fleet(**fleet), Synchroniser())
+            known[key].to(until_s)
+        return copy.deepcopy(known[key])
 
     return make

@@ -139,14 +139,13 @@ def test_two_clocks_without_a_clean_probe_one_way_are_off_by_half_of_it(start, s
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("length_s", [0.2, 0.7, 1.5])
-def test_a_slew_over_part_of_a_window_is_seen_and_the_clock_found_again(start, seed, length_s):
+def test_a_slew_over_part_of_a_window_is_seen_and_the_clock_found_again(settled, seed, length_s):
     """500 ppm for less than a window: wrong until it is heard, then disrupted, and right to 0.2 us two windows later.
 
     Nobody else is concerned.
     """
-    run = start(seed=seed, load=0.3)
+    run = settled(31, seed=seed, load=0.3)
     run.fleet.slew(4, 31.1, 31.1 + length_s, 500_000.0)
-    run.to(31)
     seen = []
     for _ in range(3):
         run.next()
@@ -163,17 +162,16 @@ def test_a_slew_over_part_of_a_window_is_seen_and_the_clock_found_again(start, s
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("by_s", [-3.0, 0.0, 3.0], ids=["stood still", "ran on", "jumped ahead"])
-def test_a_pause_of_three_seconds(start, seed, by_s):
+def test_a_pause_of_three_seconds(settled, seed, by_s):
     """A virtual machine that says nothing for 3 s: it is in holdover, and its bound holds, if its clock ran on.
 
     If not, it is disrupted as soon as it is heard.
 
     Until then nobody can know, and what it was told last is wrong by 3 s. Two windows later it is right to 0.2 us.
     """
-    run = start(seed=seed, load=0.3)
+    run = settled(31, seed=seed, load=0.3)
     run.fleet.silent[3] = (32.0, 35.0)
     run.fleet.step(3, 32.0, by_s * SECOND)
-    run.to(31)
     seen = []
     while run.now_s < 43:
         run.next()

@@ -58,12 +58,12 @@ def test_free_time_begins_at_the_median_of_what_hosts_take_for_the_time(start):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_trouble_with_the_reference_moves_nobody_elses_time(start, seed):
+def test_trouble_with_the_reference_moves_nobody_elses_time(settled, seed):
     """The clock that the rest are measured against is set back by 5 ms.
 
     Another takes its place, and what the others were told goes on to half a microsecond.
     """
-    run = start(seed=seed, load=0.0, wander_ppb=0.5)
+    run = settled(29, seed=seed, load=0.0, wander_ppb=0.5)
     run.fleet.step(0, 31.1, -5_000_000)
     run.to(31)
     told = run.states
@@ -78,14 +78,13 @@ def test_trouble_with_the_reference_moves_nobody_elses_time(start, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_reference_leaves_and_time_goes_on(start, seed):
+def test_the_reference_leaves_and_time_goes_on(settled, seed):
     """Handed over in the absence of the first.
 
     No clock's time jumps by more than its own measurement moves it, and no rate by 30 ppm.
     """
-    run = start(seed=seed, load=0.0, wander_ppb=0.5)
+    run = settled(29, seed=seed, load=0.0, wander_ppb=0.5)
     run.fleet.silent[0] = (30.0, 90.0)
-    run.to(29)
     before = {name: state.drift_ppb for name, state in run.states.items()}
     moved = []
     while run.now_s < 60:
