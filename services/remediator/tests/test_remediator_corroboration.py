@@ -108,7 +108,7 @@ def test_what_a_path_lost_long_ago_speaks_for_no_loss_of_now(world):
     """Nor where no other path has lost anything since."""
     path = paths_in_use(world, 1.0)[0]
     world.word(path, "lossy")
-    world.run(130.0)
+    world.let_pass(130.0)
     world.lie(path, "lossy")
     world.run(5.0)
     assert is_calm(world, 1)

@@ -197,7 +197,7 @@ def test_no_more_moves_in_a_minute_than_the_budget_allows(make_world):
     assert refusal.evidence == {
         "verb": "reroute", "moves": 7, "moved_last_minute": 8, "moves_per_minute": 10, "moves_now": 2,
     }  # fmt: skip
-    assert world.run(59.0) == []
+    assert world.let_pass(59.0) == []
     assert {command.node for command in world.run(2.0)} == set(world.names) - {"node3", "node4", second.node}
     assert len(world.refusals) == 1
 
@@ -209,7 +209,7 @@ def test_one_lost_nic_is_moved_however_much_it_carries(make_world):
     assert world.refusals == []
     assert world.flap("node4.rail0", "down") == []
     assert the_refusal(world, "moves-per-minute").evidence["moves_now"] == 0
-    assert world.run(59.0) == []
+    assert world.let_pass(59.0) == []
     world.run(2.0)
     assert sorted(world.core.routing.away) == [("node3", "rail0"), ("node4", "rail0")]
     assert len(world.commands) == 15  # of eight and eight, that between the two is away already
@@ -256,7 +256,7 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
     """
     world = make_world(nodes=8, moves_per_minute=10)
     world.flap("node3.rail0", "down")
-    world.run(61.0)
+    world.let_pass(61.0)
     world.flap("node3.rail0", "up")
     commands = world.run(6.0)
     assert ({command.verb for command in commands}, len(commands)) == ({"restore"}, 5)
@@ -264,7 +264,7 @@ def test_what_comes_home_leaves_half_of_the_budget(make_world):
     assert [refusal.evidence["moves_now"] for refusal in world.refusals] == [5]
     world.silent.add("node0.rail1>node1.rail1#0")
     assert len(world.path_event("node0.rail1>node1.rail1#0", "silent")) == 1
-    world.run(120.0)
+    world.let_pass(120.0)
     assert [*world.core.routing.away, *(each for each in world.core.routing.moved if each.rail == "rail0")] == []
     assert len(world.refusals) == 1
 

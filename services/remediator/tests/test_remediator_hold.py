@@ -18,7 +18,7 @@ def test_ten_flaps_cost_two_moves(world):
         world.run(1.0)
         world.flap("node3.rail0", "up", count, **damped)
         world.run(1.0)
-    world.run(300.0)
+    world.let_pass(300.0)
     for node in world.names:
         assert [command.verb for command in world.commands if command.node == node] == ["reroute", "restore"]
     (back, *_) = [command for command in world.commands if command.verb == "restore"]
@@ -159,7 +159,7 @@ def test_what_is_not_heard_for_long_is_looked_at_ever_more_seldom(world, monkeyp
     world.run(6.0)
     assert len(looked) > 5
     looked.clear()
-    assert world.run(60.0) == []
+    assert world.let_pass(60.0) == []
     assert 12 <= len(looked) < 40
     world.mute.clear()
     assert len(world.run(5.2)) == 4

@@ -123,7 +123,7 @@ def test_choices_that_a_former_holder_stored_late_are_written_over(world, ways, 
     assert world.homes.pop("node0") == told(*ways, lease=7)
     world.run(1.0)
     assert world.homes == {}
-    world.run(61.0)
+    world.let_pass(61.0)
     assert [*world.homes] == ["node0"] * bool(ways)
 
 
@@ -149,7 +149,7 @@ def test_choices_are_written_again_for_a_bus_that_lost_them(world):
     """Once a minute, under the lease of now."""
     choose(world, CHOSEN)
     world.see(world.homes.pop("node0"))
-    world.run(61.0)
+    world.let_pass(61.0)
     assert world.homes["node0"] == NodeHomes(node="node0", lease_revision=7, placements=(CHOSEN,))
 
 
@@ -174,7 +174,7 @@ def test_homes_of_those_who_left_are_taken_back(world):
     choose(world, CHOSEN)
     world.see(world.homes["node0"])
     leave(world)
-    world.run(50.0)
+    world.let_pass(50.0)
     assert world.homes["node0"].placements == (CHOSEN,)
     world.run(20.0)
     assert world.homes["node0"].placements == ()
@@ -190,7 +190,7 @@ def test_a_lease_of_homes_is_remembered_no_longer_than_the_node(make_world):
     world = make_world(lease=0)
     world.see(told(lease=7))
     leave(world)
-    world.run(50.0)
+    world.let_pass(50.0)
     world.see(told(lease=9))
     world.see(told(CHOSEN, lease=8))
     assert world.core.homes.nodes() == []
@@ -204,11 +204,11 @@ def test_who_stands_by_forgets_no_home_that_the_bucket_tells(make_world):
     world = make_world(lease=0)
     world.see(NodeHomes(node="node0", lease_revision=7, placements=(CHOSEN,)))
     leave(world)
-    world.run(70.0)
+    world.let_pass(70.0)
     assert world.core.homes.of(DESTINATION) == DEFAULT
     assert world.core.homes.nodes() == ["node0"]
     world.core.hold(8, world.now_ns)
-    world.run(50.0)
+    world.let_pass(50.0)
     assert world.core.homes.nodes() == ["node0"]
     world.run(15.0)
     assert world.homes["node0"] == NodeHomes(node="node0", lease_revision=8)
@@ -222,7 +222,7 @@ def test_a_node_that_comes_back_in_time_has_its_homes(world):
     world.run(30.0)
     world.names.append("node0")
     world.see(node)
-    world.run(60.0)
+    world.let_pass(60.0)
     assert world.core.homes.of(DESTINATION) == CHOSEN
 
 
@@ -520,5 +520,5 @@ def test_homes_of_traffic_to_who_left_are_taken_back(world):
     choose(world, CHOSEN)
     world.see(world.homes["node0"])
     leave(world, "node3")
-    world.run(70.0)
+    world.let_pass(70.0)
     assert world.homes["node0"].placements == ()

@@ -10,12 +10,14 @@ import random
 
 import pytest
 
+from draws import draws
+
 SECOND = 1_000_000_000
 MS = 1_000_000
 TICK = 10 * MS
 SILENCE = 130 * MS
 """After so long without a probe a receiver says that a path is silent."""
-TRIALS = 40
+TRIALS = len(draws(12))
 
 
 class Fabric:

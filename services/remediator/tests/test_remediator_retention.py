@@ -110,7 +110,7 @@ def test_nothing_is_remembered_of_nodes_that_left(make_world):
         befall(world, name)
         leave(world, name)
         if number % 8 == 7:
-            world.run(130.0)
+            world.let_pass(130.0)
             for value in [*world.homes.values()]:
                 world.see(value)
             sizes.append(len(world.core.health.reports._heard_ns))
@@ -145,7 +145,7 @@ def test_a_nic_that_left_and_is_lost_when_it_comes_back_is_left_as_any_other(wor
     assert len(world.flap("node3.rail0", "down")) == 4
     world.run(1.0)
     leave(world, "node3")
-    world.run(61.0)
+    world.let_pass(61.0)
     world.join("node3")
     world.run(2.0)
     assert world.core.health.state("node3.rail0") is State.UP
