@@ -109,9 +109,9 @@ class Central:
         self._tell(outcome)
 
 
-def storm(seed: int) -> StormSpec:
+def storm(seed: int, seconds: float = 9.0) -> StormSpec:
     """Enough of it that shards' borders lie in it."""
-    return StormSpec(events_per_s=14.0, seconds=9.0, seed=seed, nic_share=0.4, report_s=0.4)
+    return StormSpec(events_per_s=14.0, seconds=seconds, seed=seed, nic_share=0.4, report_s=0.4)
 
 
 def cuts(seed: int) -> list[str]:
@@ -126,9 +126,8 @@ def cuts(seed: int) -> list[str]:
     return sorted({fleet.name(border) for border in borders})
 
 
-def weather(shards: list[Shard], seed: int) -> Central:
+def weather(shards: list[Shard], spec: StormSpec) -> Central:
     """A storm over a fleet."""
-    spec = storm(seed)
     fleet = SyntheticFleet(NODES, degree=6, report_s=spec.report_s)
     central, messages = Central(shards, fleet), ProbeMessages(fleet)
     for number in range(fleet.nodes):
@@ -151,7 +150,8 @@ def shards_at(*cuts: str) -> list[Shard]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_shards_say_together_what_one_says(seed):
     """The same events, and the same commands because of them; none is missing, none is said twice."""
-    whole, parts = weather([WHOLE], seed), weather(shards_at(*cuts(seed)), seed)
+    spec, borders = storm(seed), cuts(seed)
+    whole, parts = weather([WHOLE], spec), weather(shards_at(*borders), spec)
     events = Counter((event.id, event.who, event.state) for event in whole.said.events)
     assert Counter((event.id, event.who, event.state) for event in parts.said.events) == events
     assert len(events) > 60
@@ -172,14 +172,14 @@ def test_shards_say_together_what_one_says(seed):
     nodes_of = defaultdict(set)
     for each in whole.said.commands:
         nodes_of[each.cause].add(each.node)
-    crossing = [cause for cause, nodes in nodes_of.items() if any(min(nodes) < cut <= max(nodes) for cut in cuts(seed))]
+    crossing = [cause for cause, nodes in nodes_of.items() if any(min(nodes) < cut <= max(nodes) for cut in borders)]
     assert len(crossing) > 2, "no fault touches two shards: the test shows nothing"
 
 
 def test_a_shard_hears_of_its_nodes_and_their_peers_alone():
     """Six neighbours each, on a ring: three more at either end. Of paths it keeps those that begin or end with it."""
     first, end = "node000013", "node000027"
-    parts = weather(shards_at(first, end), 1)
+    parts = weather(shards_at(first, end), storm(1, seconds=2.0))
     heard = {f"node{number:06}" for number in range(10, 30)}
     detector, remediator = parts.detectors[1], parts.remediators[1]
     assert set(detector.inventory.nodes) == set(remediator.inventory.nodes) == heard
