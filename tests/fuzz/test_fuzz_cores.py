@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from targets import one_of_two_shards, published
 
+from draws import draws
 from foliot.clock import BusClock
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
@@ -30,7 +31,7 @@ from foliot_sync.settings import SyncSettings
 
 # Derandomised: the same examples in every run. The coverage-guided targets look for new ones.
 SOME = settings(
-    max_examples=100,
+    max_examples=len(draws(40)),
     deadline=None,
     derandomize=True,
     database=None,

@@ -8,10 +8,11 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reflected import plain
 
+from draws import draws
 from foliot_gateway.http import api
 from foliot_gateway.rpc import conversion, descriptors, services
 from foliot_gateway.rpc.conversion import fields_of, into, make
@@ -110,6 +111,7 @@ def made(struct, at_once=100):
 
 
 @pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.__name__)
+@settings(max_examples=len(draws(30)))
 @given(data=st.data())
 def test_every_field_arrives_with_its_value(kind, data):
     """And the message has no field that the struct has not, made at once and in steps."""
