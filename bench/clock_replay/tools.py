@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,7 +107,7 @@ class ChronyModel:
         self._origin_ns = origin_ns
         self._course = course
         self._base: int | None = None
-        self._trips: deque[float] = deque(maxlen=_REMEMBERED)
+        self._trips = _LastValues(_REMEMBERED)
         self._waiting: list[tuple[float, float, float]] = []
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=_MOST_SAMPLES)
 
@@ -138,8 +139,8 @@ class ChronyModel:
         # An offset of two clocks that run apart is of the middle of its exchange.
         at_s = ((left_ns - self._origin_ns) + (heard_ns - self._origin_ns)) / 2e9
         for at, wrong, trip in zip(at_s.tolist(), offset.tolist(), trips.tolist(), strict=True):
-            self._trips.append(trip)
-            if trip > np.quantile(self._trips, _QUANTILE):
+            self._trips.add(trip)
+            if trip > self._trips.quantile(_QUANTILE):
                 continue
             self._waiting.append((at, wrong, trip))
             if len(self._waiting) == _FILTERED:
@@ -167,3 +168,26 @@ def _runs_well(residuals: Floats) -> bool:
     signs = residuals > 0
     changes, count = int((signs[1:] != signs[:-1]).sum()), len(residuals) - 1
     return bool(changes >= count / 2 - _RUNS_SIGMAS * (count**0.5) / 2)
+
+
+class _LastValues:
+    """The last values, so many at most, in order: `numpy.quantile` of them took longer than all else."""
+
+    def __init__(self, most: int) -> None:
+        self._values: deque[float] = deque()
+        self._ordered: list[float] = []
+        self._most = most
+
+    def add(self, value: float) -> None:
+        """Takes the next; the oldest is forgotten where there are too many."""
+        if len(self._values) == self._most:
+            del self._ordered[bisect.bisect_left(self._ordered, self._values.popleft())]
+        self._values.append(value)
+        bisect.insort(self._ordered, value)
+
+    def quantile(self, share: float) -> float:
+        """What `numpy.quantile` says, to the last digit."""
+        ordered, place = self._ordered, share * (len(self._ordered) - 1)
+        below = int(place)
+        first, second, part = ordered[below], ordered[min(below + 1, len(ordered) - 1)], place - below
+        return second - (second - first) * (1 - part) if part >= 0.5 else first + (second - first) * part

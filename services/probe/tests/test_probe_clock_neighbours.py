@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from draws import draws
 from foliot_probe.core.rate.clock_neighbours import NEIGHBOURS, Pair, neighbours, streams
 from foliot_probe.core.stream_table import StreamTable
 from foliot_schemas import Nic, Node
@@ -86,16 +87,16 @@ def chained_cliques(seed):
 
 def test_wherever_the_peers_are_connected_the_mesh_is(monkeypatch):
     """Also where a single pair of nodes joins two parts of the fleet, which the ten lightest alone mostly leave out."""
-    fleets = [chained_cliques(seed) for seed in range(25)]
-    assert [degrees_and_parts(mesh(nodes))[1] for nodes in fleets] == [1] * 25
+    fleets = [chained_cliques(seed) for seed in draws(10)]
+    assert {degrees_and_parts(mesh(nodes))[1] for nodes in fleets} == {1}
     monkeypatch.setattr("foliot_probe.core.rate.clock_neighbours._tree", lambda *_: set())
-    assert sum(degrees_and_parts(mesh(nodes))[1] > 1 for nodes in fleets) > 5
+    assert sum(degrees_and_parts(mesh(nodes))[1] > 1 for nodes in fleets) > len(fleets) // 5
 
 
 def test_in_whatever_order_peers_became_known_the_choice_is_the_same():
     """Else a restart would change the mesh."""
     nodes = fleet(60)
-    assert mesh(nodes) == {name: mesh(nodes[::-1])[name] for name in mesh(nodes)}
+    assert mesh(nodes) == mesh(nodes[::-1])
 
 
 def test_a_node_that_joins_changes_the_mesh_next_to_it_only():
