@@ -44,15 +44,16 @@ def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any], later: Collection
     assert dtype.names is not None
     arrays = {}
     for name in dtype.names:
-        if name not in columns:
-            if name in later:
-                continue
+        column = columns.get(name)
+        if column is not None:
+            arrays[name] = np.frombuffer(column, dtype[name])
+        elif name not in later:
             raise ValueError(f"the batch has no column {name!r}")
-        arrays[name] = np.frombuffer(columns[name], dtype=dtype[name])
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"the batch's columns differ in length: {lengths}")
-    rows = np.zeros(next(iter(lengths.values())), dtype=dtype)
+    lengths = {len(array) for array in arrays.values()}
+    if len(lengths) != 1:
+        of_columns = {name: len(array) for name, array in arrays.items()}
+        raise ValueError(f"the batch's columns differ in length: {of_columns}")
+    rows = np.zeros(lengths.pop(), dtype)
     for name, array in arrays.items():
         rows[name] = array
     return rows

@@ -260,7 +260,7 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
     def _unpack(self) -> NDArray[Any]:
         bounded = ("least_ns", "median_ns", "p99_ns", "last_ns", "sequence")
         rows = unpack_checked(self.columns, DelayRow, bounded, "path", len(self.paths), later=DELAY_LATER)
-        if np.any(self._sent_here()[rows["path"]] != (rows["witness"] == Witness.SOURCE)):
+        if (self._sent_here()[rows["path"]] != (rows["witness"] == Witness.SOURCE)).any():
             raise ValueError(f"{self.node} speaks for the other end of a path")
         return rows
 
