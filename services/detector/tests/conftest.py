@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import random
@@ -9,6 +10,7 @@ import random
 import numpy as np
 import pytest
 from host_kernel import Kernel
+from prepared import prepared
 
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
@@ -111,7 +113,7 @@ class SimulatedFleet:
         self._chance = random.Random(1)
         self.delay_ns = {}
         self._told_ns = START_NS
-        self._queue, self._count = [], itertools.count()
+        self._queue, self._count = [], 0
         self.paths = [
             Path(nic_name(one, rail), nic_name(other, rail), entropy)
             for one, other in itertools.permutations(self.names, 2)
@@ -240,7 +242,8 @@ class SimulatedFleet:
         self.events += self.detector.observe(message, self.inputs[-1][0])
 
     def _at(self, at_ns, work, *arguments):
-        heapq.heappush(self._queue, (at_ns, next(self._count), work, arguments))
+        self._count += 1
+        heapq.heappush(self._queue, (at_ns, self._count, work, arguments))
 
     def _tick(self):
         self._at(self.now_ns + 10 * MS, self._tick)
@@ -386,13 +389,13 @@ class SimulatedFleet:
 @pytest.fixture
 def make_fleet():
     """Makes a simulated fleet that has been running for three seconds."""
+    return functools.partial(prepared, _running)
 
-    def make(**options):
-        inventory = SimulatedFleet(**options)
-        inventory.run(3_000)
-        return inventory
 
-    return make
+def _running(**options):
+    fleet = SimulatedFleet(**options)
+    fleet.run(3_000)
+    return fleet
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
+from prepared import prepared
 
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.core.registry import DETECTORS
@@ -166,6 +167,10 @@ class LeafSpine:
         for host in range(self.hosts):
             self.tell(self.hops(host))
             self.tell(self.node_paths(host))
+
+    def become(self, other):
+        """Takes the state of another fabric, such as a copy of this one that was prepared."""
+        vars(self).update(vars(other))
 
     def run(self, seconds):
         """Lets time pass."""
@@ -445,6 +450,17 @@ class LeafSpine:
             if flow.wants is None or flow.wants > LITTLE_MBPS:
                 flow.rtt_us = self._rtt_us(flow)
                 flow.in_band_us = self._in_band_us(flow)
+
+
+def idle(seconds, **options):
+    """A fabric by these options that has been idle for so long."""
+    return prepared(_run_idle, seconds=seconds, **options)
+
+
+def _run_idle(seconds, **options):
+    fabric = LeafSpine(**options)
+    fabric.run(seconds)
+    return fabric
 
 
 def allocate(flows, mbps):

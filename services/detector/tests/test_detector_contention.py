@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from leaf_spine import MS, RAIL, START_NS, LeafSpine, S, nic
+from leaf_spine import MS, RAIL, START_NS, LeafSpine, S, idle, nic
+from prepared import prepared
 
 from foliot_detector.core.state.ways import Ways
 from foliot_schemas import ClockState, Event, Job, Node, NodePaths, Placement
@@ -22,21 +23,25 @@ def verdicts(events):
 @pytest.fixture
 def fabric():
     """Two leaves of two hosts, two spines; it has been idle for two seconds."""
-    fabric = LeafSpine()
-    fabric.run(2)
-    return fabric
+    return idle(2)
 
 
 def collide(fabric, pairs=((0, 2), (1, 3)), spine=0, **what):
     """Each pair's flow alone first, and then all of them by one spine."""
+    fabric.become(prepared(after_each_alone, fabric=fabric, pairs=pairs, spine=spine, what=what))
+    assert fabric.take() == [], "a flow that fills its own link is no trouble"
+    return [fabric.begin(source, destination, **what) for source, destination in pairs]
+
+
+def after_each_alone(fabric, pairs, spine, what):
+    """A fabric on which each pair's flow was alone for a while."""
     for source, destination in pairs:
         fabric.send_by(source, destination, spine)
         alone = fabric.begin(source, destination, **what)
         fabric.run(SOLO_S)
         fabric.end(alone)
         fabric.run(1)
-    assert fabric.take() == [], "a flow that fills its own link is no trouble"
-    return [fabric.begin(source, destination, **what) for source, destination in pairs]
+    return fabric
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -72,8 +77,7 @@ def test_two_flows_on_one_spine_are_contention_of_the_fabric(fabric):
 
 def test_flows_that_were_never_alone_are_held_against_what_the_link_carries():
     """Nobody knows better, so the verdict is less sure."""
-    fabric = LeafSpine()
-    fabric.run(2)
+    fabric = idle(2)
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 1)
         fabric.begin(source, destination)
@@ -86,8 +90,7 @@ def test_flows_that_were_never_alone_are_held_against_what_the_link_carries():
 def test_after_a_long_rest_bases_are_still_known(monkeypatch):
     """They are learnt now and then while nobody tells of flows."""
     monkeypatch.setattr("foliot_detector.core.detectors.contention.path_queues._EAGER", 0)
-    fabric = LeafSpine()
-    fabric.run(12)
+    fabric = idle(12)
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
@@ -97,8 +100,7 @@ def test_after_a_long_rest_bases_are_still_known(monkeypatch):
 
 def test_where_there_are_more_leaves_one_link_is_named():
     """Paths to a third leaf tell the way up from the way down."""
-    fabric = LeafSpine(leaves=3)
-    fabric.run(2)
+    fabric = idle(2, leaves=3)
     for source, destination in ((0, 2), (1, 4)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
@@ -118,8 +120,7 @@ def test_where_there_are_more_leaves_one_link_is_named():
 
 def test_a_chain_of_flows_has_two_places():
     """The flow in the middle shares one link with the first and another with the last."""
-    fabric = LeafSpine(leaves=3, hosts=2)
-    fabric.run(2)
+    fabric = idle(2, leaves=3, hosts=2)
     for source, destination in ((0, 2), (1, 4), (3, 5)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
@@ -143,8 +144,7 @@ def test_flows_of_one_nic_are_its_own_doing(fabric):
 
 def test_a_nics_queue_that_probes_meet_is_its_own_doing_as_well():
     """As where the hardware has it."""
-    fabric = LeafSpine(stamps_first=True)
-    fabric.run(2)
+    fabric = idle(2, stamps_first=True)
     collide(fabric, [(0, 2), (0, 3)])
     fabric.run(TOGETHER_S)
     assert verdicts(fabric.take()) == [("own-nic", nic(0))]
@@ -152,8 +152,7 @@ def test_a_nics_queue_that_probes_meet_is_its_own_doing_as_well():
 
 def test_flows_of_one_nic_are_its_own_doing_where_spines_do_not_answer():
     """A NIC's own link has a name by itself."""
-    fabric = LeafSpine(silent={"10.1.0.0", "10.1.1.0", "10.1.0.1", "10.1.1.1"})
-    fabric.run(2)
+    fabric = idle(2, silent={"10.1.0.0", "10.1.1.0", "10.1.0.1", "10.1.1.1"})
     collide(fabric, [(0, 2), (0, 3)])
     fabric.run(TOGETHER_S)
     assert verdicts(fabric.take()) == [("own-nic", nic(0))]
@@ -179,8 +178,7 @@ def test_flows_to_one_nic_are_an_incast(fabric, spines):
 
 def test_flows_to_a_nic_that_takes_more_contend_for_the_narrow_link_before_it():
     """They would gain by another way."""
-    fabric = LeafSpine(up_mbps=40.0)
-    fabric.run(2)
+    fabric = idle(2, up_mbps=40.0)
     for source, destination in ((3, 2), (0, 2)):
         alone = fabric.begin(source, destination)
         fabric.run(SOLO_S)
@@ -263,8 +261,7 @@ def test_flows_of_one_nic_that_never_had_more_are_no_trouble(fabric):
 
 def test_flows_of_one_nic_on_one_narrow_link_are_not_its_doing():
     """The NIC has room, and it is only the spine that has not. Receivers' own NICs are full, where acknowledgements wait."""
-    fabric = LeafSpine(hosts=4, up_mbps=40.0, queue_us=3_000.0)
-    fabric.run(2)
+    fabric = idle(2, hosts=4, up_mbps=40.0, queue_us=3_000.0)
     for source, destination in ((4, 6), (5, 7)):
         fabric.queues_us[f"{nic(source)}/out"] = 9_000.0
         fabric.begin(source, destination)
@@ -349,8 +346,7 @@ def test_a_small_flow_beside_one_that_fills_the_link_is_no_trouble(fabric, what)
 
 def test_where_every_way_is_full_nothing_is_said():
     """Three flows on two uplinks: whichever moves, two share one."""
-    fabric = LeafSpine(hosts=3)
-    fabric.run(2)
+    fabric = idle(2, hosts=3)
     for source, spine in ((0, 0), (1, 0), (2, 1)):
         fabric.send_by(source, source + 3, spine)
         fabric.begin(source, source + 3)
@@ -360,8 +356,7 @@ def test_where_every_way_is_full_nothing_is_said():
 
 def test_where_a_third_way_is_free_it_is_contention_again():
     """The same flows, and another spine."""
-    fabric = LeafSpine(hosts=3, spines=3, entropies=6)
-    fabric.run(2)
+    fabric = idle(2, hosts=3, spines=3, entropies=6)
     for source, spine in ((0, 0), (1, 0), (2, 1)):
         fabric.send_by(source, source + 3, spine)
         fabric.begin(source, source + 3)
@@ -415,8 +410,7 @@ def test_a_port_that_others_fill_has_no_reduced_rate(fabric):
 
 def test_delays_that_vary_everywhere_are_no_queue():
     """As where every host is busy: a flow that loses its processor is not short of the network."""
-    fabric = LeafSpine(noise_us=400.0, queue_us=0.0)
-    fabric.run(2)
+    fabric = idle(2, noise_us=400.0, queue_us=0.0)
     flow = fabric.begin(0, 2)
     fabric.run(SOLO_S)
     flow.wants = 20.0
@@ -430,8 +424,7 @@ def test_delays_that_vary_everywhere_are_no_queue():
 
 def test_where_a_router_does_not_answer_nothing_is_named():
     """A queue behind it looks like one at the link before it."""
-    fabric = LeafSpine(silent={"10.1.0.0"})
-    fabric.run(2)
+    fabric = idle(2, silent={"10.1.0.0"})
     collide(fabric)
     fabric.run(TOGETHER_S)
     assert fabric.take() == []
@@ -452,8 +445,7 @@ def test_clocks_that_are_not_synchronised_make_no_verdict(host):
 
 def test_clocks_that_promise_nothing_make_no_verdict():
     """Their bounds are the largest that there are."""
-    fabric = LeafSpine(bound_ns=FAR_NS)
-    fabric.run(2)
+    fabric = idle(2, bound_ns=FAR_NS)
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
@@ -512,8 +504,7 @@ def test_hosts_that_become_busy_do_not_end_it(fabric):
 
 def test_a_full_nic_whose_receivers_are_not_heard_stays_full():
     """Nobody knows how late probes are there, and others see no queue of that NIC."""
-    fabric = LeafSpine(hosts=3)
-    fabric.run(2)
+    fabric = idle(2, hosts=3)
     collide(fabric, [(0, 3), (0, 4)])
     fabric.run(TOGETHER_S)
     assert verdicts(fabric.take()) == [("own-nic", nic(0))]
@@ -600,8 +591,7 @@ def test_a_sender_that_tells_of_slow_flows_makes_no_event(fabric):
 
 def test_a_flow_that_is_told_to_share_a_full_link_must_leave_the_other_less():
     """A sender speaks of a flow on a link that another fills: together they would carry more than the link can."""
-    fabric = LeafSpine(up_mbps=60.0)
-    fabric.run(2)
+    fabric = idle(2, up_mbps=60.0)
     fabric.send_by(0, 2, 0)
     fabric.begin(0, 2)
     fabric.run(SOLO_S)
@@ -613,8 +603,7 @@ def test_a_flow_that_is_told_to_share_a_full_link_must_leave_the_other_less():
 
 def test_a_receiver_that_tells_of_early_probes_makes_no_nic_full():
     """It hides the queue of the spine on its own flow, and not on the other one."""
-    fabric = LeafSpine(up_mbps=60.0)
-    fabric.run(2)
+    fabric = idle(2, up_mbps=60.0)
     for source, destination in ((0, 2), (0, 3)):
         fabric.send_by(source, destination, 0)
         alone = fabric.begin(source, destination)
@@ -694,8 +683,7 @@ def test_the_same_words_make_the_same_events():
 
 def test_all_detectors_together_say_the_same(fabric):
     """A full queue is no silence and no loss."""
-    fabric = LeafSpine(only="")
-    fabric.run(2)
+    fabric = idle(2, only="")
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
@@ -768,8 +756,7 @@ def test_a_job_with_addresses_of_others_is_refused_and_counted(fabric):
 
 def fill(first, second, third):
     """Two flows on one of two spines, and one on the other, of jobs with these priorities; each alone first."""
-    fabric = LeafSpine(hosts=3)
-    fabric.run(2)
+    fabric = idle(2, hosts=3)
     for host, priority in enumerate((first, second, third)):
         register(fabric, f"job{host}", (host, host + 3), priority=priority)
     collide(fabric, [(host, host + 3) for host in range(2)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from leaf_spine import MS, RAIL, LeafSpine, nic
+from leaf_spine import MS, RAIL, idle, nic
 
 from foliot.settings import SettingsError, read
 from foliot_detector.core.detectors.delay_threshold.recent_delays import Counts, RecentDelays, counts_of
@@ -29,8 +29,7 @@ def make_fabric():
     """Makes a fabric with a threshold, which has been idle for two seconds."""
 
     def make(**rule):
-        fabric = LeafSpine(settings=settings(**rule), only="")
-        fabric.run(2)
+        fabric = idle(2, settings=settings(**rule), only="")
         assert fabric.take("threshold") == []
         return fabric
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from drawn_fabric import drawn
-from leaf_spine import LeafSpine, nic
+from leaf_spine import LeafSpine, idle, nic
 from test_detector_contention import AFTER_S, SOLO_S, TOGETHER_S, collide, verdicts
 
 from draws import draws
@@ -17,9 +17,7 @@ SEEDS = draws(4)
 @pytest.fixture
 def fabric():
     """Two leaves of three hosts, three spines, and no router that answers; it has been idle for two seconds."""
-    fabric = LeafSpine(hosts=3, spines=3, entropies=6, silent={"all"})
-    fabric.run(2)
-    return fabric
+    return idle(2, hosts=3, spines=3, entropies=6, silent={"all"})
 
 
 def way(fabric, flow):
@@ -66,8 +64,7 @@ def test_an_event_names_the_ways_that_are_not_late(fabric):
 
 def test_where_all_other_ways_are_late_nothing_is_said():
     """There is one spine."""
-    fabric = LeafSpine(spines=1, silent={"all"})
-    fabric.run(2)
+    fabric = idle(2, spines=1, silent={"all"})
     collide(fabric)
     fabric.run(TOGETHER_S)
     assert fabric.take() == []
@@ -134,8 +131,7 @@ def test_what_an_earlier_run_said_is_ended_by_the_next(fabric):
 
 def test_flows_that_were_never_alone_tell_of_nothing():
     """Nobody knows what a link carries, and so how many links there are."""
-    fabric = LeafSpine(silent={"all"})
-    fabric.run(2)
+    fabric = idle(2, silent={"all"})
     for source, destination in ((0, 2), (1, 3)):
         fabric.send_by(source, destination, 0)
         fabric.begin(source, destination)
@@ -160,8 +156,7 @@ def test_in_a_large_fleet_paths_are_watched_once_they_have_a_flow(monkeypatch, f
 
 def test_lone_flows_on_narrow_links_share_none():
     """Each fills a way of its own, and both began in one moment."""
-    fabric = LeafSpine(up_mbps=50.0, silent={"all"})
-    fabric.run(2)
+    fabric = idle(2, up_mbps=50.0, silent={"all"})
     for source, destination, spine in ((0, 2, 0), (1, 3, 1)):
         fabric.send_by(source, destination, spine)
         fabric.begin(source, destination)
@@ -171,8 +166,7 @@ def test_lone_flows_on_narrow_links_share_none():
 
 def test_flows_of_two_busy_nics_share_no_link():
     """Two hosts with two flows each: they are their own doing."""
-    fabric = LeafSpine(hosts=3, spines=2, silent={"all"})
-    fabric.run(2)
+    fabric = idle(2, hosts=3, spines=2, silent={"all"})
     for source in (0, 1):
         alone = fabric.begin(source, 3)
         fabric.run(SOLO_S)
@@ -235,8 +229,7 @@ def test_a_reduced_rate_is_told_of_nics_alone(fabric, place, verdict):
 
 def test_where_every_way_is_full_the_link_that_is_named_is_shared():
     """Nobody knows that the other way is full, too: one flow fills it without a queue."""
-    fabric = LeafSpine(hosts=3, silent={"all"})
-    fabric.run(2)
+    fabric = idle(2, hosts=3, silent={"all"})
     collide(fabric, [(0, 3), (1, 4)])
     fabric.send_by(2, 5, 1)
     fabric.begin(2, 5)
