@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from prepared import prepared
 
 from draws import draws
 from foliot_schemas.names import Path
@@ -13,24 +14,36 @@ MS = 1_000_000
 NIC = "node0.rail0"
 
 
-def some(share, seed):
+class Some:
     """Loses a share of a path's probes by chance; no two in a row, which would be a silence here."""
-    chance, last = random.Random(seed), -2
 
-    def loses(number):
-        nonlocal last
-        lost = number - last > 1 and chance.random() < share
-        last = number if lost else last
+    def __init__(self, share, seed):
+        self._share, self._chance, self._last = share, random.Random(seed), -2
+
+    def __call__(self, number):
+        """Whether it loses the probe of this number."""
+        lost = number - self._last > 1 and self._chance.random() < self._share
+        self._last = number if lost else self._last
         return lost
-
-    return loses
 
 
 def lose(inventory, share, *, source=None, destination=None, seed=1):
     """What a NIC sends, or what is sent to it, is lost by chance."""
     for number, path in enumerate(inventory.paths):
         if source in {None, path.source} and destination in {None, path.destination}:
-            inventory.lose[path] = some(share, 1_000 * seed + number)
+            inventory.lose[path] = Some(share, 1_000 * seed + number)
+
+
+def seeping(fleet, seed):
+    """A fleet that has lost one in a hundred of what a NIC sends, for half a minute."""
+    return prepared(lose_for_half_a_minute, fleet=fleet, seed=seed)
+
+
+def lose_for_half_a_minute(fleet, seed):
+    """As `seeping` has it."""
+    lose(fleet, 0.01, source=NIC, seed=seed)
+    fleet.run(30_000)
+    return fleet
 
 
 def told(events):
@@ -46,9 +59,7 @@ def seed(request):
 
 def test_a_nic_that_loses_one_in_a_hundred_of_what_it_sends(make_fleet, seed):
     """Is found within half a minute, once, with its numbers; and no peer is taken for it."""
-    inventory = make_fleet(nodes=6, rails=1, report_ms=200)
-    lose(inventory, 0.01, source=NIC, seed=seed)
-    inventory.run(30_000)
+    inventory = seeping(make_fleet(nodes=6, rails=1, report_ms=200), seed)
     (event,) = inventory.take()
 
     assert told([event]) == [("nic", NIC, "out", "lossy")]
@@ -81,24 +92,22 @@ def test_a_nic_that_loses_both_ways(make_fleet, seed):
     both = lossy.evidence["direction"] == "both"
 
     lose(inventory, 0.0, source=NIC)
-    inventory.run(40_000)
+    inventory.run(30_000)
     between = inventory.take()
     assert [event.state for event in between] in ([], ["sound", "lossy"]) if not both else between == []
 
     inventory.lose.clear()
-    inventory.run(40_000)
+    inventory.run(30_000)
     assert inventory.take()[-1].state == "sound"
 
 
 def test_when_it_loses_nothing_any_more_it_is_sound(make_fleet, seed):
     """Under the same fault, because of what was said of it; not before."""
-    inventory = make_fleet(nodes=6, rails=1, report_ms=200)
-    lose(inventory, 0.01, source=NIC, seed=seed)
-    inventory.run(60_000)
+    inventory = seeping(make_fleet(nodes=6, rails=1, report_ms=200), seed)
     (lossy,) = inventory.take()
 
     inventory.lose.clear()
-    inventory.run(40_000)
+    inventory.run(30_000)
     (sound,) = inventory.take()
     assert told([sound]) == [("nic", NIC, "out", "sound")]
     assert (sound.cause, sound.fault, sound.since_ns) == (lossy.id, lossy.fault, lossy.since_ns)
@@ -109,17 +118,17 @@ def test_a_loss_of_one_in_a_thousand_is_left_alone(make_fleet, seed):
     """And so is none at all."""
     inventory = make_fleet(nodes=6, rails=1, report_ms=200)
     lose(inventory, 0.001, source=NIC, seed=seed)
-    inventory.run(60_000)
+    inventory.run(40_000)
 
     assert inventory.take() == []
 
 
 def test_what_was_sent_long_before_does_not_count(make_fleet, seed):
-    """A NIC that was good for a minute and a half is found as soon as a new one."""
+    """A NIC that was good for more than a minute is found as soon as a new one."""
     inventory = make_fleet(nodes=6, rails=1, report_ms=200)
-    inventory.run(90_000)
+    inventory.run(65_000)
     lose(inventory, 0.01, source=NIC, seed=seed)
-    inventory.run(30_000)
+    inventory.run(20_000)
 
     assert told(inventory.take()) == [("nic", NIC, "out", "lossy")]
 
@@ -133,7 +142,7 @@ def test_one_path_that_loses_is_not_its_nic(make_fleet):
     for path in inventory.paths:
         if (path.source, path.destination) == (NIC, "node1.rail0"):
             inventory.lose[path] = lambda number: number % 33 == 0
-    inventory.run(60_000)
+    inventory.run(40_000)
 
     assert inventory.take() == []
 
@@ -145,8 +154,8 @@ def test_full_queues_drop_and_no_nic_seeps(make_fleet, seed):
     """
     inventory = make_fleet(nodes=6, rails=1, report_ms=200)
     mine = [path for path in inventory.paths if path.source == NIC]
-    chances = {path: some(0.01, 1_000 * seed + number) for number, path in enumerate(mine)}
-    for _ in range(75):
+    chances = {path: Some(0.01, 1_000 * seed + number) for number, path in enumerate(mine)}
+    for _ in range(45):
         for path in mine:
             inventory.lose[path], inventory.delay_ns[path] = chances[path], 10 * MS
         inventory.run(400)
@@ -175,14 +184,14 @@ def test_a_nic_that_seeps_under_load_is_found_while_its_queue_is_empty(make_flee
 
 
 def test_bursts_on_a_rail_are_no_nics(make_fleet):
-    """Routes that change lose a probe of each path, four times in eighty seconds."""
+    """Routes that change lose a probe of each path, four times in forty seconds."""
     inventory = make_fleet(nodes=6, rails=1, report_ms=200)
     rail = [path for path in inventory.paths if path.source.endswith("rail0")]
     for _ in range(4):
         inventory.lose.update({path: lambda _: True for path in rail})
         inventory.run(45)
         inventory.lose.clear()
-        inventory.run(20_000)
+        inventory.run(10_000)
 
     assert inventory.take() == []
 
@@ -204,16 +213,14 @@ def test_two_nics_of_different_hosts_are_told_apart(make_fleet, seed):
     inventory = make_fleet(nodes=8, rails=1, report_ms=200)
     lose(inventory, 0.012, source=NIC, seed=seed)
     lose(inventory, 0.015, source="node5.rail0", seed=seed + 100)
-    inventory.run(40_000)
+    inventory.run(25_000)
 
     assert sorted(told(inventory.take())) == [("nic", NIC, "out", "lossy"), ("nic", "node5.rail0", "out", "lossy")]
 
 
 def test_a_path_that_loses_much_is_told_besides(make_fleet):
     """A NIC that seeps, and one of its paths that loses a tenth: traffic leaves by the path's own event."""
-    inventory = make_fleet(nodes=6, rails=1, report_ms=200)
-    lose(inventory, 0.01, source=NIC)
-    inventory.run(40_000)
+    inventory = seeping(make_fleet(nodes=6, rails=1, report_ms=200), 0)
     inventory.take()
     path = next(path for path in inventory.paths if path.source == NIC and path.entropy == 0)
     inventory.lose[path] = lambda number: number % 10 == 0
@@ -224,9 +231,7 @@ def test_a_path_that_loses_much_is_told_besides(make_fleet):
 
 def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
     """And not once more that it is not."""
-    inventory = make_fleet(nodes=6, rails=1, report_ms=200)
-    lose(inventory, 0.01, source=NIC)
-    inventory.run(40_000)
+    inventory = seeping(make_fleet(nodes=6, rails=1, report_ms=200), 0)
     (lossy,) = inventory.take()
     inventory.start_detector()
     inventory.detector.resume(lossy)
@@ -234,7 +239,7 @@ def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
     assert inventory.take() == []
 
     inventory.lose.clear()
-    inventory.run(40_000)
+    inventory.run(30_000)
     (sound,) = inventory.take()
     assert (sound.state, sound.cause) == ("sound", lossy.id)
 
@@ -243,12 +248,12 @@ def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, see
     """What is lost may be lost in one, and no NIC is accused; when the clocks are known, it is."""
     inventory = make_fleet(nodes=6, rails=1, report_ms=200, offsets_ms=(3, -3, 1, 0, 2, 5))
     lose(inventory, 0.012, source=NIC, seed=seed)
-    inventory.run(60_000)
+    inventory.run(30_000)
     assert inventory.take() == []
 
     inventory.bound_ns.update(dict.fromkeys(inventory.names, 100))
     inventory.offset_ns.update(dict.fromkeys(inventory.names, 0))
-    inventory.run(40_000)
+    inventory.run(20_000)
     assert told(event for event in inventory.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
 
 
@@ -263,8 +268,8 @@ def test_bursts_shorter_than_a_probe_interval_show_in_other_paths_and_no_nic_see
     for name in inventory.names[2::2]:
         inventory.bus_delay_ns[name] += late_ms * MS
     mine = [path for path in inventory.paths if path.source == NIC]
-    chances = {path: some(0.2, 1_000 * seed + number) for number, path in enumerate(mine)}
-    for _ in range(120):
+    chances = {path: Some(0.2, 1_000 * seed + number) for number, path in enumerate(mine)}
+    for _ in range(60):
         for number, path in enumerate(mine):
             inventory.lose[path] = chances[path]
             if number % 2:  # in turn; those of which a probe came through tell of it
@@ -290,9 +295,9 @@ def test_what_a_host_dropped_itself_no_link_has_lost(make_fleet, seed, is_told, 
     inventory.bus_delay_ns["node0"] += late_ms * MS
     inventory.tells_unsent = is_told
     mine = [path for path in inventory.paths if path.source == NIC]
-    for _ in range(120):
+    for _ in range(60):
         for number, path in enumerate(mine):
-            inventory.drop_unsent[path] = some(0.35, 1_000 * seed + number)
+            inventory.drop_unsent[path] = Some(0.35, 1_000 * seed + number)
         inventory.run(100)
         inventory.drop_unsent.clear()
         inventory.run(233)
@@ -305,9 +310,9 @@ def test_a_host_that_drops_probes_itself_hides_no_nic_that_loses_more(make_fleet
     inventory = make_fleet(nodes=6, rails=1)
     lose(inventory, share, source=NIC, seed=seed)
     mine = [path for path in inventory.paths if path.source == NIC]
-    for _ in range(round(60_000 / every_ms)):
+    for _ in range(round(25_000 / every_ms)):
         for number, path in enumerate(mine):
-            inventory.drop_unsent[path] = some(0.35, 1_000 * seed + number)
+            inventory.drop_unsent[path] = Some(0.35, 1_000 * seed + number)
         inventory.run(100)
         inventory.drop_unsent.clear()
         inventory.run(every_ms - 100)
@@ -322,7 +327,7 @@ def test_what_a_host_dropped_of_a_path_says_nothing_of_another(make_fleet):
     for path in (lossy, back):
         inventory.lose[path] = lambda number: number % 9 in {0, 2, 4, 6}
     inventory.too_small.add(narrow)
-    for _ in range(75):
+    for _ in range(40):
         inventory.drop_unsent[dropped] = lambda number: not number % 2
         inventory.run(100)
         inventory.drop_unsent.clear()

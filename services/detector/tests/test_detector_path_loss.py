@@ -29,7 +29,7 @@ def test_a_path_that_loses_a_tenth_is_lossy(make_fleet):
     """Once, with the numbers of its window: ten lost are enough."""
     inventory = make_fleet()
     inventory.lose[PATH] = every(10)
-    inventory.run(40_000)
+    inventory.run(20_000)
     (event,) = inventory.take()
 
     assert told([event]) == [LOSSY]
@@ -45,7 +45,7 @@ def test_a_loss_below_the_threshold_is_no_event(make_fleet):
     """One in forty is 2.5 %."""
     inventory = make_fleet()
     inventory.lose[PATH] = every(40)
-    inventory.run(30_000)
+    inventory.run(25_000)
 
     assert inventory.take() == []
 
@@ -54,14 +54,14 @@ def test_a_lossy_path_that_heals_speaks(make_fleet):
     """Under the same fault; at the edge of the threshold it does not chatter."""
     inventory = make_fleet()
     inventory.lose[PATH] = every(10)
-    inventory.run(25_000)
+    inventory.run(12_000)
     (lossy,) = inventory.take()
     inventory.lose[PATH] = every(25)
-    inventory.run(30_000)
+    inventory.run(25_000)
     assert inventory.take() == []
 
     inventory.lose.clear()
-    inventory.run(25_000)
+    inventory.run(15_000)
     (healed,) = inventory.take()
     assert told([healed]) == [(str(PATH), "speaking")]
     assert (healed.fault, healed.cause) == (lossy.fault, lossy.id)
@@ -77,7 +77,7 @@ def test_a_lossy_path_that_heals_in_another_trouble_speaks(make_fleet, too_small
         inventory.too_small.add(PATH)
     else:
         inventory.lose[PATH] = every(10)
-    inventory.run(25_000)
+    inventory.run(12_000)
     (lossy,) = inventory.take()
 
     inventory.too_small.clear()
@@ -90,7 +90,7 @@ def test_a_lossy_path_that_heals_in_another_trouble_speaks(make_fleet, too_small
         inventory.stopped.add("node0")
         inventory.run(2_000)
         inventory.stopped.clear()
-    inventory.run(40_000)
+    inventory.run(20_000)
     (healed,) = [event for event in inventory.take() if event.kind == "path"]
     assert (told([healed]), healed.cause) == ([(str(PATH), "speaking")], lossy.id)
 
@@ -99,11 +99,11 @@ def test_a_lossy_path_that_falls_silent_is_lossy_anew_afterwards(make_fleet):
     """The end of a silence ends all that was said of the path."""
     inventory = make_fleet()
     inventory.lose[PATH] = every(10)
-    inventory.run(25_000)
+    inventory.run(12_000)
     inventory.cut.add(PATH)
     inventory.run(1_000)
     inventory.cut.clear()
-    inventory.run(25_000)
+    inventory.run(15_000)
 
     assert [state for _, state in told(inventory.take())] == ["lossy", "silent", "speaking", "lossy"]
 
@@ -113,7 +113,7 @@ def test_loss_under_a_standing_queue_is_congestion(make_fleet):
     inventory = make_fleet()
     inventory.lose[PATH] = every(10)
     inventory.delay_ns[PATH] = 20 * MS
-    inventory.run(40_000)
+    inventory.run(20_000)
 
     assert inventory.take() == []
 
@@ -137,7 +137,7 @@ def test_loss_in_bursts_that_other_paths_wait_in_is_congestion(make_fleet, late_
             inventory.delay_ns.clear()
             inventory.run(200)
 
-    bursts(100)
+    bursts(50)
     assert inventory.take() == []
 
     inventory.lose[PATH] = every(10)
@@ -145,7 +145,7 @@ def test_loss_in_bursts_that_other_paths_wait_in_is_congestion(make_fleet, late_
     assert told(inventory.take()) == [LOSSY]
 
     inventory.lose.clear()
-    bursts(100)
+    bursts(50)
     assert told(inventory.take()) == [(str(PATH), "speaking")]
 
 
@@ -154,9 +154,9 @@ def test_loss_goes_on_after_the_queue_has_drained(make_fleet):
     inventory = make_fleet()
     inventory.lose[PATH] = every(10)
     inventory.delay_ns[PATH] = 20 * MS
-    inventory.run(20_000)
+    inventory.run(12_000)
     inventory.delay_ns.clear()
-    inventory.run(25_000)
+    inventory.run(15_000)
 
     assert told(inventory.take()) == [LOSSY]
 
@@ -172,7 +172,7 @@ def test_a_stepped_clock_is_no_queue(make_fleet):
         "growth_ppb": 0.0, "void_after_ns": 10**19 // 2, "status": "disrupted", "as_of_ns": inventory.now_ns,
     }  # fmt: skip
     inventory.tell(ClockState(**clock))
-    inventory.run(25_000)
+    inventory.run(15_000)
 
     assert told(inventory.take()) == [("node1", "disrupted"), LOSSY]
 
@@ -183,7 +183,7 @@ def test_what_a_silence_lost_is_left_to_the_silence(make_fleet):
     inventory.cut.add(PATH)
     inventory.run(2_000)
     inventory.cut.clear()
-    inventory.run(30_000)
+    inventory.run(20_000)
 
     assert told(inventory.take()) == [(str(PATH), "silent"), (str(PATH), "speaking")]
 
@@ -194,7 +194,7 @@ def test_what_a_lost_nic_lost_is_left_to_the_nic(make_fleet):
     inventory.set_carrier(PATH.source, carrier=False)
     inventory.run(8_000)
     inventory.set_carrier(PATH.source, carrier=True)
-    inventory.run(60_000)
+    inventory.run(45_000)
 
     assert told(inventory.take()) == [(PATH.source, "down"), (PATH.source, "up")]
 
@@ -204,7 +204,7 @@ def test_batches_lost_on_the_bus_are_no_lost_probes(make_fleet):
     inventory = make_fleet()
     tell, count = inventory.tell, iter(range(100_000))
     inventory.tell = lambda message: tell(message) if next(count) % 3 else None
-    inventory.run(40_000)
+    inventory.run(25_000)
 
     assert inventory.take() == []
 
@@ -215,7 +215,7 @@ def test_a_receiver_that_was_away_makes_no_path_lossy(make_fleet):
     inventory.stopped.add("node1")
     inventory.run(3_000)
     inventory.stopped.clear()
-    inventory.run(30_000)
+    inventory.run(20_000)
 
     assert {event.kind for event in inventory.take()} == {"process"}
 
@@ -279,7 +279,7 @@ def test_received_before_sent_is_known_is_no_gain(make_fleet, make_delays):
 def test_what_a_flapping_nic_loses_is_not_loss_on_its_paths(make_fleet):
     """Half of all probes are lost, each with a known cause; the flaps are told, and the paths have nothing to add."""
     inventory = make_fleet()
-    inventory.run(25_000)
+    inventory.run(12_000)
     for _ in range(30):
         inventory.set_carrier("node1.rail0", carrier=False)
         inventory.run(500)
@@ -295,7 +295,7 @@ def test_a_path_that_passes_only_small_packets_is_lossy_at_once(make_fleet):
     inventory = make_fleet(nodes=2, probe_ms=40)
     began_ns = inventory.now_ns
     inventory.too_small.add(PATH)
-    inventory.run(10_000)
+    inventory.run(5_000)
     (event,) = inventory.take()
 
     assert told([event]) == [LOSSY]
@@ -311,7 +311,7 @@ def test_it_speaks_again_only_when_full_size_probes_arrive(make_fleet):
     """However many small ones come; then soon, and under the same fault. As lossy as before, it is another fault."""
     inventory = make_fleet(nodes=2, probe_ms=40)
     inventory.too_small.add(PATH)
-    inventory.run(60_000)
+    inventory.run(20_000)
     (lossy,) = inventory.take()
 
     inventory.too_small.clear()
@@ -364,7 +364,7 @@ def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(mak
     beside = [path for path in inventory.paths if path.source == PATH.source and path.destination != PATH.destination]
     slow = PATH._replace(entropy=1)
     inventory.too_small.add(slow)
-    for _ in range(20):
+    for _ in range(12):
         inventory.delay_ns.update(dict.fromkeys(beside, 12 * MS))
         inventory.run(300)
         inventory.delay_ns.clear()
@@ -447,7 +447,7 @@ def test_a_detector_that_starts_anew_goes_on(make_fleet):
 
     inventory.start_detector()
     inventory.detector.resume(lossy)
-    inventory.run(20_000)
+    inventory.run(12_000)
     assert inventory.take() == []
     inventory.too_small.clear()
     inventory.run(3_000)
