@@ -148,7 +148,8 @@ class Pipeline:
             if self._failures.is_left_out(name, now_ns):
                 continue
             try:
-                events += self._own([decode(encode(event), Event) for event in ask(detector) or ()])
+                if said := ask(detector):
+                    events += self._own([decode(encode(event), Event) for event in said])
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 self.counts["detectors_failed"] += 1
                 self._failures.note(name, error, now_ns)

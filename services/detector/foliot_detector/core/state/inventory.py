@@ -424,8 +424,10 @@ class Inventory:
         sources = self.paths.source_node[ids]
         # Sorted by source, then time: the last of each source's run is its latest.
         order = np.lexsort((here_ns, sources))
-        ends = np.append(np.flatnonzero(np.diff(sources[order])), len(order) - 1)
-        latest = order[ends]
+        runs = sources[order]
+        is_end = np.ones(len(order), np.bool_)
+        np.not_equal(runs[1:], runs[:-1], out=is_end[:-1])
+        latest = order[is_end]
         nodes = self.paths.nodes
         for source, heard_ns, at_ns in zip(
             sources[latest].tolist(), here_ns[latest].tolist(), last_ns[latest].tolist(), strict=True

@@ -224,11 +224,12 @@ class PathLossDetector:
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
         windows["high"] += high
         self._nic_loss.count(ids, rows["sent"], rows["received"], ~held, now_ns)
-        counts = Counts(
-            ids, rows, known, self._inventory.paths.silences[ids], windows["arrived"].copy(), since_ns, seen.at_ns,
-            seen.bound_ns, seen.at_here_ns,
-        )  # fmt: skip
-        self._held.hold(counts.where(held & ~queued))
+        if (waiting := held & ~queued).any():
+            counts = Counts(
+                ids, rows, known, self._inventory.paths.silences[ids], windows["arrived"], since_ns, seen.at_ns,
+                seen.bound_ns, seen.at_here_ns,
+            )  # fmt: skip
+            self._held.hold(counts.where(waiting))
         self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
         windows["full"] = np.where(timed, high, windows["full"])
         self._windows[ids] = windows
