@@ -113,7 +113,7 @@ class SimulatedFleet:
         self._chance = random.Random(1)
         self.delay_ns = {}
         self._told_ns = START_NS
-        self._queue, self._count = [], 0
+        self._queue, self._count, self._until_ns = [], 0, START_NS
         self.paths = [
             Path(nic_name(one, rail), nic_name(other, rail), entropy)
             for one, other in itertools.permutations(self.names, 2)
@@ -149,11 +149,11 @@ class SimulatedFleet:
 
     def run(self, ms):
         """Lets time pass."""
-        until_ns = self.now_ns + round(ms * MS)
-        while self._queue and self._queue[0][0] <= until_ns:
+        self._until_ns = self.now_ns + round(ms * MS)
+        while self._queue and self._queue[0][0] <= self._until_ns:
             self.now_ns, _, work, arguments = heapq.heappop(self._queue)
             work(*arguments)
-        self.now_ns = until_ns
+        self.now_ns = self._until_ns
 
     def take(self):
         """The events since the last call."""
@@ -286,7 +286,12 @@ class SimulatedFleet:
         if path in self.held:
             self._on_hold.append((path, sequence))
         elif self._works(path.source) and self._works(path.destination) and path not in self.cut and not lost:
-            self._at(self.now_ns + self.delay_ns.get(path, FLIGHT_NS), self._arrive, path, sequence, path in self.idle)
+            arrives_ns = self.now_ns + self.delay_ns.get(path, FLIGHT_NS)
+            if arrives_ns <= self._until_ns and arrives_ns < self._queue[0][0]:  # nothing else comes before
+                self.now_ns = arrives_ns
+                self._arrive(path, sequence, path in self.idle)
+            else:
+                self._at(arrives_ns, self._arrive, path, sequence, path in self.idle)
 
     def _arrive(self, path, sequence, idle=False):
         if self._ends[path][1] in self.stopped:

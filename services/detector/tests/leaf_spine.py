@@ -150,7 +150,7 @@ class LeafSpine:
         self.off_bus, self.lies_us, self.foreign = set(), {}, {}
         """Hosts of which nothing is heard; by host, what it adds to all delays that it tells; by NIC's link, what others
         send there, in Mb/s."""
-        self._counted = {}
+        self._counted, self._fast = {}, {}
         self._steps = 0
         self._only = only
         self.start_detector()
@@ -283,7 +283,7 @@ class LeafSpine:
     def delays(self, host, at_ns):
         """What a host heard in the last step."""
         places, crossed = self._heard_by(host)
-        fast = np.isin(places, [self._number[path] for path in self._ways_to(host)])
+        fast = self._fast_of(host, places)
         sparse = self._noise.random(len(places)) < self.sweep_hz / 10
         if self.idle:
             sparse &= ~np.isin(places, list(self.idle))
@@ -296,11 +296,13 @@ class LeafSpine:
         delay += self.lies_us.get(host, 0.0)
         late_us = self.late_us.get(host, ())
         delay[:, : len(late_us)] += late_us
-        delay[np.arange(most)[None, :] >= received[:, None]] = np.nan
-        delay_ns = np.nan_to_num(np.sort(delay * 1e3, axis=1))
+        missing = np.arange(most)[None, :] >= received[:, None]
+        delay[missing] = np.inf
+        delay_ns = np.sort(delay * 1e3, axis=1)
+        delay_ns[missing] = 0.0
         counts = np.zeros(int(received.sum()), DelayCount)
         counts["path"], counts["probes"] = np.repeat(np.arange(len(places)), received), 1
-        counts["bucket"] = bucket_of(delay_ns[np.arange(most)[None, :] < received[:, None]].astype(np.int64))
+        counts["bucket"] = bucket_of(delay_ns[~missing].astype(np.int64))
         rows = np.zeros(len(places), DelayRow)
         rows["path"], rows["witness"] = np.arange(len(places)), Witness.DESTINATION
         rows["sent"] = rows["received"] = received
@@ -385,6 +387,15 @@ class LeafSpine:
     def _ways_to(self, host):
         """The paths in use that end at a host."""
         return [Path(nic(one), nic(other), entropy) for (one, other), entropy in self.ways.items() if other == host]
+
+    def _fast_of(self, host, places):
+        """Marks the paths in use among those that end at a host, anew where a way has changed."""
+        ways = tuple(self.ways.values())
+        known = self._fast.get(host)
+        if known is None or known[0] != ways:
+            fast = np.isin(places, [self._number[path] for path in self._ways_to(host)])
+            known = self._fast[host] = ways, fast
+        return known[1]
 
     def _heard_by(self, host):
         if not hasattr(self, "_heard"):
