@@ -81,7 +81,7 @@ class Rank:
         store = dist.PrefixStore(str(number), self._store)
         sockets = _SOCKETS[manner](0)
         dist.init_process_group("gloo", store=store, rank=self._rank, world_size=RANKS, timeout=_ALL_S)
-        sockets.formed(but_port=self._port)
+        sockets.formed(but_ports={self._port})
         model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(_LAYERS)]))
         for _ in range(2):
             _step(model)

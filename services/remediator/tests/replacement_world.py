@@ -73,6 +73,8 @@ class ReplacementWorld(World):
         self.obeys = True
         self.stuck: list[Mate] = []
         """Those whose programs hang: they leave no group."""
+        self.sizes: dict[str, int] = {}
+        """How many ranks each job has."""
         self.starting: list[Mate] = []
         """Those of which their nodes have not heard yet."""
         self.crashing = False
@@ -91,6 +93,7 @@ class ReplacementWorld(World):
 
     def add(self, ranks, spares, job=JOB):
         """A job begins."""
+        self.sizes[job] = len(ranks)
         for rank, number in enumerate(ranks):
             self.mates.append(Mate(f"node{number}", self.number(), rank=rank, stage="training", job=job))
         for number in spares:
@@ -173,14 +176,13 @@ class ReplacementWorld(World):
     def workers(self, name, job=JOB):
         """The words of a node alone."""
         mates = [mate for mate in self.mates if mate.node == name and mate.job == job]
-        size = max(len({mate.rank for mate in self.mates if mate.rank >= 0 and mate.job == job}), 1)
         states = tuple(mate.state() for mate in mates if mate not in self.starting)
         return WorkerBatch(
             job=job,
             node=name,
             at_ns=self.now_ns,
             bound_ns=1_000,
-            size=size,
+            size=self.sizes[job],
             workers=states,
             xids=self.xids.get(name, ()),
         )

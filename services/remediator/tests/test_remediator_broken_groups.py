@@ -297,6 +297,7 @@ def test_a_rank_of_which_nobody_has_told_is_waited_for(world):
     for mate in world.mates:
         if mate.rank == 3:
             mate.job = "another"
+    world.sizes["another"] = 4
     world.core.remedies["replacement"].forget_node("node3")
     world.tell_all()
     world.run(3.0)
