@@ -8,11 +8,10 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import textwrap
 import time
 
+import forked_torch
 import pytest
 
 from foliot_agent.control.rank_handler import RankHandler
@@ -133,11 +132,15 @@ class Job:
             port = str(free.getsockname()[1])
         meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(SIZE), "GLOO_SOCKET_IFNAME": "lo"}
         roles = [{"RANK": str(rank)} for rank in range(SIZE)] + [{"FOLIOT_SPARE": "1"}] * spares
-        command = [sys.executable, str(folder / "rank.py"), str(folder), kind, str(STEPS)]
         self.processes = []
         for place, role in enumerate(roles):
             with (folder / f"{place}.log").open("wb") as log:
-                self.processes.append(subprocess.Popen(command, env={**os.environ, **meet, **role}, stderr=log))
+                self.processes.append(
+                    forked_torch.start(
+                        folder / "rank.py", str(folder), kind, str(STEPS), env={**os.environ, **meet, **role},
+                        stderr=log.fileno(),
+                    )
+                )  # fmt: skip
         self.generation = 0
 
     def allow(self, steps):
@@ -215,8 +218,8 @@ class Job:
         """Ends everything."""
         for process in self.processes:
             process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.wait()
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
         self.telling.cancel()
         self.ranks.close()
 
@@ -262,7 +265,7 @@ async def test_losses_are_the_same_to_the_bit_whatever_became_of_the_ranks(start
     assert job.losses() == undisturbed.losses()
     assert job.ranks.rejected == 0, job.ranks.last_rejected
     # Who loses its rank at a step's end ends well.
-    await job.until(lambda: job.processes[2].poll() == 0)
+    await job.until(lambda: job.processes[2].returncode == 0)
     assert {each.report.lost_steps for each in job.workers().values()} <= {0}
 
 
@@ -321,4 +324,4 @@ async def test_ranks_whose_connections_are_reset_form_their_group_anew(start):
     await finished(job)
 
     assert job.losses() == undisturbed.losses()
-    assert all(process.poll() in (None, 0) for process in job.processes)
+    assert all(process.returncode in (None, 0) for process in job.processes)

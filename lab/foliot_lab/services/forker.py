@@ -27,6 +27,7 @@ from foliot_lab.fabric.namespaces import CLONE_NEWNET, end_with_parent, set_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+_OWN_NAMESPACE = Path("/proc/self/ns/net")
 _REQUEST_BYTES = 1 << 17
 _ANSWER_BYTES = 64
 _PR_SET_NAME = 15
@@ -180,7 +181,8 @@ def _answer(where: socket.socket, number: int) -> None:
 def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> None:
     """Takes on what a program has that was started anew."""
     os.setsid()
-    set_namespace(namespace, CLONE_NEWNET, "entering the network namespace")
+    if os.fstat(namespace).st_ino != _OWN_NAMESPACE.stat().st_ino:  # to stay takes no privilege
+        set_namespace(namespace, CLONE_NEWNET, "entering the network namespace")
     os.close(namespace)
     for standard, fd in enumerate(streams, 1):
         os.dup2(fd, standard)

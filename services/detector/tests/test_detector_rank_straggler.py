@@ -203,6 +203,23 @@ def test_a_process_that_is_stopped_again_and_again_is_named_by_that(make_job):
     assert slow.evidence["share"] > 0.2
 
 
+@pytest.mark.parametrize("starved", [(1,), (0, 1, 2, 3)])
+def test_a_process_whose_threads_have_no_processor_slows_the_collectives(make_job, starved):
+    """It is named by what the kernel counts, unless all ranks have too few processors."""
+    job = make_job()
+    job.run(5)
+    job.comm_ns *= 2
+    for _ in range(20):
+        for number in starved:
+            job.ranks[number].delayed_ns += 100 * MS
+        job.run(0.25)
+    job.comm_ns //= 2
+    job.run(6)
+
+    told = [(slow.who, slow.state) for slow in job.take("straggler")]
+    assert told == ([("pretrain/rank1", "processor"), ("pretrain/rank1", "in-step")] if len(starved) == 1 else [])
+
+
 @pytest.mark.parametrize("seed", draws(2))
 def test_a_halted_process_waits_for_its_data_no_longer_than_it_is_halted(make_job, seed):
     """Most of what a step takes is the making of its data, which halts lengthen as they do all else."""

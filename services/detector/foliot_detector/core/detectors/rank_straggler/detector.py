@@ -11,7 +11,14 @@ import msgspec
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.rank_straggler.own_time import OwnTimes
 from foliot_detector.core.detectors.rank_straggler.pace import Pace
-from foliot_detector.core.detectors.rank_straggler.signs import Counted, by_data, by_processor, is_halted, signs_of
+from foliot_detector.core.detectors.rank_straggler.signs import (
+    Counted,
+    by_data,
+    by_processor,
+    is_halted,
+    is_starved,
+    signs_of,
+)
 from foliot_detector.core.state.training_jobs import FORGOTTEN_NS, Collectives, generation_of
 from foliot_schemas import Event
 from foliot_schemas.bounds import fitting
@@ -172,7 +179,7 @@ class RankStragglerDetector:
         if job.generation and watched.left_out[group] < _FIRST_WINDOWS:
             watched.left_out[group] += 1
             return
-        is_disturbed = any(each.stopped for each in signs.values())
+        is_disturbed = any(each.stopped or is_starved(rank, signs) for rank, each in signs.items())
         slowdown = watched.paces[group].slowdown(found[0], self._share, is_disturbed=is_disturbed)
         window = _Window(job, group, signs, slowdown, now_ns)
         for each in found:
@@ -191,8 +198,8 @@ class RankStragglerDetector:
             return None
         if named is not None:
             named.group, named.judged_ns = window.group, window.now_ns
-        halted = is_halted(each.rank, window.signs)
-        share = max(each.share, window.slowdown) if halted else each.share
+        halted, starved = is_halted(each.rank, window.signs), is_starved(each.rank, window.signs)
+        share = max(each.share, window.slowdown) if halted or starved else each.share
         if not self._is_changed(watch, share, rank.at_ns - each.window_ns, is_named=named is not None):
             return None
         waited, delayed = by_data(each, window.signs), by_processor(each, window.signs)
@@ -202,7 +209,7 @@ class RankStragglerDetector:
         }  # fmt: skip
         if named is not None:
             return self._ended(who, "in-step", window.now_ns, evidence)
-        state = _cause(halted=halted, waited=waited, delayed=delayed)
+        state = _cause(halted=halted, starved=starved, waited=waited, delayed=delayed)
         event = _begun(window.job, each.rank, window.now_ns, since_ns=watch.since_ns, state=state, evidence=evidence)
         self._named[who] = _Named(event, window.group, window.now_ns)
         return event
@@ -268,14 +275,14 @@ class RankStragglerDetector:
         return msgspec.structs.replace(relief, related=begun.related)
 
 
-def _cause(*, halted: bool, waited: float, delayed: float) -> str:
+def _cause(*, halted: bool, starved: bool, waited: float, delayed: float) -> str:
     """The state of an event about a slow rank.
 
     Parameters:
         waited: share of what it costs for which it waited for data.
         delayed: share for which it had no processor.
     """
-    if delayed >= _MOSTLY and not halted:
+    if (starved or delayed >= _MOSTLY) and not halted:
         return "processor"  # also while it waits for data that it loads itself
     if waited >= _MOSTLY:
         return "data"

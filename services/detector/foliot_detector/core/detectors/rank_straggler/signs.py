@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from foliot_detector.core.state.training_jobs import TrainingJob
 
 _HALTED = 0.25
-"""Share of looks in which a process that is stopped again and again was found so. A node looks four times a second."""
+"""Share of looks in which a process that is stopped again and again was found so. A node looks four times a second. And
+share of a window for which one has no processor that slows the collectives themselves."""
 
 
 @dataclass(slots=True)
@@ -61,8 +62,17 @@ def signs_of(
 
 def is_halted(rank: int, signs: dict[int, Signs]) -> bool:
     """Whether a rank's process was stopped again and again, and those of its peers were not."""
-    others = [each.stopped for other, each in signs.items() if other != rank]
-    return rank in signs and signs[rank].stopped >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
+    return _stands_out(rank, {other: each.stopped for other, each in signs.items()})
+
+
+def is_starved(rank: int, signs: dict[int, Signs]) -> bool:
+    """Whether a rank's process had no processor again and again, and those of its peers had."""
+    return _stands_out(rank, {other: each.delayed for other, each in signs.items()})
+
+
+def _stands_out(rank: int, shares: dict[int, float]) -> bool:
+    others = [share for other, share in shares.items() if other != rank]
+    return shares.get(rank, 0.0) >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
 
 
 def by_data(each: Excess, signs: dict[int, Signs]) -> float:
