@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _OWN_NAMESPACE = Path("/proc/self/ns/net")
+_SESSION = Path("/proc/self/autogroup")
 _REQUEST_BYTES = 1 << 17
 _ANSWER_BYTES = 64
 _PR_SET_NAME = 15
@@ -181,6 +182,9 @@ def _answer(where: socket.socket, number: int) -> None:
 def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> None:
     """Takes on what a program has that was started anew."""
     os.setsid()
+    if niceness := os.getpriority(os.PRIO_PROCESS, 0):
+        with contextlib.suppress(OSError):  # the kernel does not share processors out by sessions
+            _SESSION.write_text(str(niceness))  # in which alone a process's niceness counts (sched(7))
     if os.fstat(namespace).st_ino != _OWN_NAMESPACE.stat().st_ino:  # to stay takes no privilege
         set_namespace(namespace, CLONE_NEWNET, "entering the network namespace")
     os.close(namespace)
