@@ -81,7 +81,7 @@ def test_every_outcome_was_right(lab_run):
         assert fault["restored_ns"] is not None
         assert [flow["errors"] for flow in fault["flows"]] == [0] * len(fault["flows"])
         assert fault["flows"]
-    assert lab_run.report["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None}
+    assert lab_run.report["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None, "first": []}
 
 
 def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):

@@ -30,7 +30,7 @@ def test_the_report_has_the_verdict_in_the_words_of_the_terminal():
         f"WRONG       {written['outcomes'][1]['sentence']}",
     ] == (said[:2])
     assert "found after 600.0 ms, promised within 500.0 ms: 100.0 ms too late" in said[0]
-    assert "1 event and 1 command that no fault explains." in said[1]
+    assert "1 event and 1 command that no fault explains (" in said[1]
     assert said[-1].startswith("machine: 1% idle")
     assert written["outcomes"][0]["held"][0] == {"what": "found_ms", "promised": 500.0, "was": 600.0, "right": False}
 

@@ -60,7 +60,7 @@ def test_the_report_has_the_promised_form():
         "idle_cpu", "stolen_cpu", "speed", "fixed_work_s", "scheduler_lateness_ms", "processes", "loops",
     ]  # fmt: skip
     assert made["machine"]["scheduler_lateness_ms"] == {"p50": 0.1, "p99": 1.0}
-    assert made["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None}
+    assert made["unexplained"] == {"events": 0, "commands": 0, "least_idle_cpu": None, "first": []}
 
 
 def test_times_inside_messages_become_lab_times():
@@ -93,6 +93,7 @@ def test_strays_are_counted():
     """Events and commands that no fault explains are counted."""
     made = report(scenario(), events=[event(10.1, who="node0.rail1")], commands=[command(5), command(6, node="node0")])
     assert (made.unexplained.events, made.unexplained.commands) == (1, 2)
+    assert made.unexplained.first == ["reroute node3", "reroute node0", "flap node0.rail1 down"]
 
 
 def test_flows_that_may_cross_the_fault_are_told():

@@ -124,5 +124,5 @@ def test_strays_are_wrong():
     assert (of_run.fault, of_run.right, of_run.sentence) == (
         "",
         False,
-        "1 event and 2 commands that no fault explains.",
+        "1 event and 2 commands that no fault explains (reroute node3, flap node3.rail0 down, reroute node3).",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +46,10 @@ _BEFORE_STRAYS_NS = 1_500_000_000
 one."""
 
 
+_NAMED_STRAYS = 4
+"""Strays that the report names."""
+
+
 class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     """One fault. Times are lab time; null: it did not happen."""
 
@@ -83,6 +88,8 @@ class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
     least_idle_cpu: float | None = None
     """The least share of idle CPU among the seconds around the first of them. Null: there is none, or nothing was
     sampled."""
+    first: list[str] = []
+    """The first of them, in the order of arrival: kind, whom it is about, and state; or the verb, and the node."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,13 +276,17 @@ def build(evidence: Evidence) -> Report:
 
 
 def _unexplained(evidence: Evidence, found: Explained) -> Unexplained:
-    moments = [each.at_ns for each in found.stray_events] + [each.at_ns for each in found.stray_commands]
-    first_ns = min(moments, default=None)
+    named = [
+        (each.at_ns, f"{each.message.kind} {each.message.who} {each.message.state}") for each in found.stray_events
+    ]
+    named += [(each.at_ns, f"{each.message.verb} {each.message.node}") for each in found.stray_commands]
+    first_ns = min((at_ns for at_ns, _ in named), default=None)
     second = None if first_ns is None else worst(evidence.seconds, first_ns - _BEFORE_STRAYS_NS, first_ns)
     return Unexplained(
         events=len(found.stray_events),
         commands=len(found.stray_commands),
         least_idle_cpu=None if second is None else round(second.idle_cpu, 3),
+        first=[words for _, words in sorted(named, key=operator.itemgetter(0))[:_NAMED_STRAYS]],
     )
 
 

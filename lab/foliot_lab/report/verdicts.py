@@ -128,6 +128,8 @@ def _strays(report: Report, scenario: Scenario) -> Judged:
     if not count:
         return Judged("", right=True, sentence="Nothing happened that no fault explains.", held=held)
     words = f"{count_of(strays.events, 'event')} and {count_of(strays.commands, 'command')} that no fault explains"
+    more = "" if count <= len(strays.first) else ", ..."
+    words += f" ({', '.join(strays.first)}{more})"
     if strays.least_idle_cpu is not None:
         words += f", the first while the machine was {strays.least_idle_cpu:.0%} idle"
     if most:
