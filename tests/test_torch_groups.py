@@ -315,7 +315,8 @@ async def test_ranks_whose_connections_are_reset_form_their_group_anew(start):
     await job.until_step(30)
     job.allow(60)
     reset_connections(job.pid(job.workers()[1]))
-    await job.until(lambda: {each.report.stage for each in job.workers().values()} == {"broken"})
+    # Not all: Gloo may have forgotten a transfer of one of them, which waits until it is told.
+    await job.until(lambda: any(each.report.stage == "broken" for each in job.workers().values()))
     result = await job.handler.apply(job.order({}))
     assert result.status == "done", result.reason
     await job.until_step(60)
