@@ -244,10 +244,11 @@ def test_a_transfer_counts_only_where_nothing_else_goes_on():
     assert log.overdue(0.05) is transfer
 
 
-def test_a_limit_of_nothing_is_refused():
-    """Every collective would take longer."""
-    with pytest.raises(ValueError, match="not 0 s"):
-        foliot.torch.groups({}, timeout_s=0.0)
+@pytest.mark.parametrize(("limit_s", "said"), [(0.0, "not 0 s"), (float("nan"), "not nan s")])
+def test_a_limit_of_nothing_is_refused(limit_s, said):
+    """Every collective would take longer; and what is no number is no limit."""
+    with pytest.raises(ValueError, match=said):
+        foliot.torch.groups({}, timeout_s=limit_s)
 
 
 PROGRAM = textwrap.dedent(

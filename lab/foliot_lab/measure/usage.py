@@ -43,11 +43,11 @@ class Usage:
         self._waited, self.waited_s = {}, {}
         for name, pid in self._pids().items():
             now_s = spent_by(pid) if pid else None
-            if now_s is not None and not name.startswith(f"{OTHER}/"):
-                self._waited[pid] = waited_by(pid)
-                self.waited_s[name] = self._waited[pid] - before.get(pid, 0.0)
             if now_s is None:
                 continue
+            if not name.startswith(f"{OTHER}/"):
+                self._waited[pid] = waited_by(pid)
+                self.waited_s[name] = self._waited[pid] - before.get(pid, 0.0)
             before_pid, before_s = self._last.get(name, (0, 0.0))
             self._last[name] = pid, now_s
             more_s = now_s - (before_s if before_pid == pid else 0.0)

@@ -99,8 +99,8 @@ def straggler_reports(evidence: Evidence, faults: Mapping[str, str]) -> list[Str
 def starved(evidence: Evidence) -> frozenset[str]:
     """The ids of events that a rank has no processor, where its process waited for one beyond those of its peers.
 
-    The lab counts that once a second, and a window of the detector may be as short. So half of what the event says, of
-    which half makes it say so, is enough.
+    The detector says so if half of what the rank costs is for want of a processor. The lab counts once a second, and the
+    detector's windows may be as short. So half of that is enough here.
     """
     found = set()
     for heard in _found(evidence, STRAGGLER.name):

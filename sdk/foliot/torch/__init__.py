@@ -115,7 +115,7 @@ def groups(
         Replaced: another process has this one's rank; a `SystemExit` with status 0.
         RuntimeError: a group did not form, or a collective took too long, and nobody said what to do.
     """
-    if not timeout_s > 0:
+    if not timeout_s > 0:  # nor NaN
         raise ValueError(f"a collective may take some time, not {timeout_s:g} s")
     if mirror_steps < 1:
         raise ValueError(f"copies of the shards are kept each step or more seldom, not each {mirror_steps} steps")

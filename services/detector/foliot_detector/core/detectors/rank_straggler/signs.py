@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from foliot_detector.core.detectors.rank_straggler.own_time import Excess
     from foliot_detector.core.state.training_jobs import TrainingJob
 
-_HALTED = 0.25
-"""Share of looks in which a process that is stopped again and again was found so. A node looks four times a second. And
-share of a window for which one has no processor that slows the collectives themselves."""
+_OFTEN = 0.25
+"""In so many looks a process was found to be stopped, or for so much of a window it had no processor, that it slows the
+collectives themselves. A node looks four times a second."""
 
 
 @dataclass(slots=True)
@@ -71,8 +71,7 @@ def is_starved(rank: int, signs: dict[int, Signs]) -> bool:
 
 
 def _stands_out(rank: int, shares: dict[int, float]) -> bool:
-    others = [share for other, share in shares.items() if other != rank]
-    return shares.get(rank, 0.0) >= _HALTED and statistics.median(others or [0.0]) < _HALTED / 2
+    return shares.get(rank, 0.0) >= _OFTEN and _median_of_others(rank, shares) < _OFTEN / 2
 
 
 def by_data(each: Excess, signs: dict[int, Signs]) -> float:
@@ -80,24 +79,21 @@ def by_data(each: Excess, signs: dict[int, Signs]) -> float:
 
     A wait is as much longer as a process is stopped within it, like all else that it does. That part is no data's fault.
     """
-    own = signs.get(each.rank)
-    return (
-        0.0
-        if own is None
-        else _beyond(each, own.waited * (1 - own.stopped), [sign.waited for sign in _peers(each, signs)])
-    )
+    shares = {rank: sign.waited * (1 - sign.stopped if rank == each.rank else 1) for rank, sign in signs.items()}
+    return _beyond(each, shares)
 
 
 def by_processor(each: Excess, signs: dict[int, Signs]) -> float:
     """The share of what a rank costs for which it was without a processor for longer than its peers."""
-    own = signs.get(each.rank)
-    return 0.0 if own is None else _beyond(each, own.delayed, [sign.delayed for sign in _peers(each, signs)])
+    return _beyond(each, {rank: sign.delayed for rank, sign in signs.items()})
 
 
-def _peers(each: Excess, signs: dict[int, Signs]) -> list[Signs]:
-    return [sign for other, sign in signs.items() if other != each.rank]
-
-
-def _beyond(each: Excess, own: float, others: list[float]) -> float:
+def _beyond(each: Excess, shares: dict[int, float]) -> float:
     """By how much a rank's share of a window is beyond that of its peers, as a share of what it costs."""
-    return 0.0 if each.share <= 0 else (own - statistics.median(others or [0.0])) / each.share
+    if each.share <= 0 or each.rank not in shares:
+        return 0.0
+    return (shares[each.rank] - _median_of_others(each.rank, shares)) / each.share
+
+
+def _median_of_others(rank: int, shares: dict[int, float]) -> float:
+    return statistics.median([share for other, share in shares.items() if other != rank] or [0.0])
