@@ -87,3 +87,26 @@ def test_small_clouds_are_kept_whole_and_empty_ones_are_no_trouble():
     assert lower_layers(np.array([[0.0]]), np.array([[np.inf]]), within(*ANY), 3).tolist() == [[False]]
     three = lower_layers(np.array([[1.0, 1.0, 1.0]]), np.array([[3.0, 2.0, 1.0]]), within(*ANY), 2)
     assert three.tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ([-8.81420739e13, 1.73036654e14, 6.79369207e14], [2.37970794e9, -4.67173830e9, -1.83419818e10]),
+        ([-1e18, -3e17, 3e17, 1e18], [1e14, 3e13 + 64, -3e13 - 64, -1e14]),
+    ],
+)
+def test_points_so_far_apart_that_floats_cannot_tell_end_too(x, y):
+    """The stamps of a stranger may lie years apart; both ends of the line through them are kept, and once."""
+    (keep,) = lower_layers(np.array([x]), np.array([y]), SlopeRange.unknown(1), 1)
+    assert keep[[0, -1]].any()
+
+
+def test_a_cloud_is_pruned_the_same_beside_one_with_more_points_near_the_line():
+    """Points that are not near its own line do not come in because another row has room for them."""
+    random = np.random.default_rng(0)
+    x = np.sort(random.uniform(-1e9, 1e9, (2, 100)))
+    y = np.stack([random.exponential(20_000, 100), np.zeros(100)])
+    together = lower_layers(x, y, within(-1e-6, 1e-6, 2), 10)
+    alone = lower_layers(x[:1], y[:1], within(-1e-6, 1e-6), 10)
+    assert together[0].tolist() == alone[0].tolist()

@@ -34,12 +34,11 @@ Floats cannot tell: for times within a window, they resolve a tenth of that.
 def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.bool_]:
     """Selects the points on the first lower hulls, peeled one after another, for the slopes of each row.
 
-    Each row is a cloud. `x` and `y` are relative to anything near; missing points have y = inf and x = 0.
+    Each row is a cloud, and no row changes what is kept of another. `x` and `y` are relative to anything near; missing
+    points have y = inf and x = 0.
     """
     keep = np.zeros(y.shape, np.bool_)
-    place = _near_the_line(x, y, tilt, layers)
-    row = np.arange(len(y))[:, None]
-    x, left = x[row, place], y[row, place]
+    place, x, left = _near_the_line(x, y, tilt, layers)
     for _ in range(min(layers, left.shape[1])):
         layer = _touched(x, left, tilt)
         at = np.nonzero(layer)
@@ -48,20 +47,21 @@ def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray
     return keep & np.isfinite(y)
 
 
-def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray[np.intp]:
-    """The places of each row's points that can be among the smallest for any of the slopes, and of others where rows have fewer.
+def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> tuple[NDArray[np.intp], Floats, Floats]:
+    """Each row's points that can be among the smallest for any of the slopes: their places, x, and y.
 
-    From the middle of the slopes to any other, no residual changes by more than half their range times the largest x.
+    Where other rows have more, points that cannot fill the row up, with y = inf. From the middle of the slopes to any
+    other, no residual changes by more than half their range times the largest x.
     """
+    row, points = np.arange(len(y))[:, None], y.shape[1]
+    if points <= layers:
+        return np.broadcast_to(np.arange(points), y.shape), x, y.copy()
     residuals = y - ((tilt.least + tilt.most) / 2)[:, None] * x
-    points = residuals.shape[1]
-    if points > layers:
-        least = np.partition(residuals, layers - 1, axis=1)[:, layers - 1]
-        change = (tilt.most - tilt.least) / 2 * np.abs(x).max(axis=1)
-        most = int((residuals <= (least + 2 * change)[:, None]).sum(axis=1).max())
-        if most < points:
-            return np.argpartition(residuals, most - 1, axis=1)[:, :most]
-    return np.broadcast_to(np.arange(points), residuals.shape)
+    smallest = np.partition(residuals, layers - 1, axis=1)[:, layers - 1]
+    change = (tilt.most - tilt.least) / 2 * np.abs(x).max(axis=1)
+    near = residuals <= (smallest + 2 * change)[:, None]
+    place = np.argsort(~near, axis=1, kind="stable")[:, : int(near.sum(axis=1).max(initial=0))]
+    return place, x[row, place], np.where(near[row, place], y[row, place], np.inf)
 
 
 def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
@@ -75,12 +75,13 @@ def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
         row, first, last = row[apart], first[apart], last[apart]
         run = x[row, last] - x[row, first]
         # Where one point lies above another, only one of the two is touched at either end, unless floats cannot tell
-        # them apart.
-        flat = run == 0
-        slope = (y[row, last] - y[row, first]) / np.where(flat, 1.0, run)
+        # them apart. Nothing lies between them.
+        slope = (y[row, last] - y[row, first]) / np.where(run == 0, 1.0, run)
         between = _lowest(x, y, row, slope)
         depth = (y[row, first] - slope * x[row, first]) - (y[row, between] - slope * x[row, between])
-        new = (depth > _TOUCH_NS) & ~flat
+        # Not only lower but between: far from 0, rounding may put an end of the line below it, again and again.
+        begins, at, ends = x[row, first], x[row, between], x[row, last]
+        new = (depth > _TOUCH_NS) & (((begins < at) & (at < ends)) | ((ends < at) & (at < begins)))
         row, first, between, last = row[new], first[new], between[new], last[new]
         found[row, between] = True
         row, first, last = np.tile(row, 2), np.concatenate((first, between)), np.concatenate((between, last))
