@@ -27,6 +27,7 @@ NPM := $(WEB)/npm --loglevel=error --no-fund --no-audit --no-update-notifier
 NPM_INSTALL := $(NPM) install --no-save --ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000
 CHECK := schemas/asyncapi
 PROTO := schemas/proto
+NATIVE := $(addprefix native/,install setup.py pyproject.toml) $(wildcard native/foliot_native/*.py*)
 ARGS ?=
 NAME ?= road
 PREFIX ?= /opt/foliot
@@ -41,7 +42,7 @@ central_members := schemas sdk services/gateway services/sync services/detector 
 
 .PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi proto proto-release clean
 
-demo: $(VENV)/.run
+demo: $(VENV)/.run $(VENV)/.native
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
 	@$(BIN)/foliot lab demo $(ARGS)
 
@@ -55,7 +56,7 @@ test: $(VENV)/.dev
 compose-test: $(VENV)/.dev
 	FOLIOT_CONTAINERS=1 $(BIN)/pytest tests/containers $(ARGS)
 
-bench: $(VENV)/.run
+bench: $(VENV)/.run $(VENV)/.native
 	@$(BIN)/python -m bench $(NAME) $(FILE) $(ARGS)
 
 train: $(VENV)/.train
@@ -69,7 +70,7 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev $(WEB)/node_modules/.dev $(PROTO)/node_modules/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot services/*/foliot_* lab/foliot_*) bench docs/site
+	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot native/foliot_* services/*/foliot_* lab/foliot_*) bench docs/site
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(NPM) run -s lint
@@ -90,6 +91,7 @@ node central: $(VENV)/.run
 	$(call fetch,$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes $(addprefix -r requirements/,$(addsuffix .txt,$($@_pins))))
 	rm -rf run/wheels
 	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w run/wheels $(addprefix ./,$($@_members))
+	@native/install $(BIN) run/wheels || true
 	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --no-deps --reinstall run/wheels/*.whl
 	@echo "installed: $(PREFIX)/bin/foliot"
 
@@ -97,7 +99,7 @@ node central: $(VENV)/.run
 # A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs. So are those of `foliot keys`, by the sdk's.
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 pins: $(VENV)/bin/uv
-	for set in setup run dev docs web build node train; do \
+	for set in setup run dev docs web build zig node train; do \
 	  $(COMPILE) -o requirements/$$set.txt requirements/$$set.in || exit 1; \
 	done
 	for role in $(ROLES); do \
@@ -121,7 +123,7 @@ proto-release: $(PROTO)/node_modules/.done
 	$(NPM) --prefix $(abspath $(PROTO)) run -s release
 
 clean:
-	rm -rf $(VENV) run $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules $(PROTO)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) run native/build native/foliot_native/*.so $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules $(PROTO)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/uv: requirements/setup.txt
@@ -134,7 +136,11 @@ $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
 	$(BIN)/uv pip install -q --no-deps --no-build-isolation $(addprefix -e ./,$(MEMBERS))
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.run
+# Where nothing can be compiled it is tried again each time, as a compiler may have come meanwhile.
+$(VENV)/.native: $(NATIVE) requirements/build.txt requirements/zig.txt $(VENV)/.run
+	@! native/install $(BIN) || touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.run | $(VENV)/.native
 	$(call fetch,$(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt)
 	@touch $@
 

@@ -17,15 +17,15 @@ BUCKETS = 256
 _PER_DOUBLING = 12
 _FIRST_NS = 1_000
 
-_BEGINS_NS = np.rint(_FIRST_NS * 2.0 ** (np.arange(BUCKETS - 1) / _PER_DOUBLING)).astype(np.int64)
+BEGINS_NS = np.rint(_FIRST_NS * 2.0 ** (np.arange(BUCKETS - 1) / _PER_DOUBLING)).astype(np.int64)
 """The least delay of each bucket but the first."""
 
 MIDDLE_NS = np.array(
-    [0, *np.rint(np.sqrt(_BEGINS_NS[:-1].astype(float) * _BEGINS_NS[1:])).astype(np.int64), _BEGINS_NS[-1]], np.int64
+    [0, *np.rint(np.sqrt(BEGINS_NS[:-1].astype(float) * BEGINS_NS[1:])).astype(np.int64), BEGINS_NS[-1]], np.int64
 )
 """The delay that stands for those of each bucket, to 3 %. For the first it is 0, and for the last its least."""
 
 
 def bucket_of(delay_ns: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The buckets of delays."""
-    return np.searchsorted(_BEGINS_NS, delay_ns, side="right").astype(np.uint8)
+    return np.searchsorted(BEGINS_NS, delay_ns, side="right").astype(np.uint8)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foliot import tracing
+from foliot import native, tracing
 from foliot.bus.client import Bus
 from foliot.bus.connection import BusClosedError
 from foliot.clock import HostClock
@@ -53,6 +53,7 @@ def run(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         settings = load(TelemetrySettings, "telemetry")
         set_up_logs(settings.log_level)
         extend(name)
+        native.tell()
         steps = loop_steps.Steps.kept(settings.loop_steps)
         keep_what_is_loaded()
         with asyncio.Runner(loop_factory=steps.loop) as runner:

@@ -46,7 +46,7 @@ def test_reference_time_is_read_as_the_contract_says():
     for row, each in enumerate(states):
         references.set(row, each)
     local = 10**12 + random.integers(-(10**9), 5 * 10**9, 16)
-    times, known = references.read(np.arange(16), local)
+    times, known = references.columns.read(np.arange(16), local)
     assert known.all()
     expected = [each.reference_ns(int(at)) for each, at in zip(states, local, strict=True)]
     assert np.abs(times - expected).max() <= 1  # the two round at different places

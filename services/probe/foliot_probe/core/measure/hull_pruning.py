@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foliot import native
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from foliot_probe.core.measure.slope_range import SlopeRange
@@ -37,17 +41,30 @@ def lower_layers(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> NDArray
     Each row is a cloud, and no row changes what is kept of another. `x` and `y` are relative to anything near; missing
     points have y = inf and x = 0.
     """
+    return _lower_layers(x, y, tilt.least, tilt.most, layers)
+
+
+def lower_layers_by_numpy(x: Floats, y: Floats, least: Floats, most: Floats, layers: int) -> NDArray[np.bool_]:
+    """The twin of `foliot_native.hull.lower_layers`."""
     keep = np.zeros(y.shape, np.bool_)
-    place, x, left = _near_the_line(x, y, tilt, layers)
+    place, x, left = _near_the_line(x, y, least, most, layers)
     for _ in range(min(layers, left.shape[1])):
-        layer = _touched(x, left, tilt)
+        layer = _touched(x, left, least, most)
         at = np.nonzero(layer)
         keep[at[0], place[at]] = True
         left[layer] = np.inf
     return keep & np.isfinite(y)
 
 
-def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> tuple[NDArray[np.intp], Floats, Floats]:
+_compiled = native.compiled("hull")
+_lower_layers: Callable[[Floats, Floats, Floats, Floats, int], NDArray[np.bool_]] = (
+    _compiled.lower_layers if _compiled else lower_layers_by_numpy
+)
+
+
+def _near_the_line(
+    x: Floats, y: Floats, least: Floats, most: Floats, layers: int
+) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Each row's points that can be among the smallest for any of the slopes: their places, x, and y.
 
     Where other rows have more, points that cannot fill the row up, with y = inf. From the middle of the slopes to any
@@ -56,19 +73,19 @@ def _near_the_line(x: Floats, y: Floats, tilt: SlopeRange, layers: int) -> tuple
     row, points = np.arange(len(y))[:, None], y.shape[1]
     if points <= layers:
         return np.broadcast_to(np.arange(points), y.shape), x, y.copy()
-    residuals = y - ((tilt.least + tilt.most) / 2)[:, None] * x
+    residuals = y - ((least + most) / 2)[:, None] * x
     smallest = np.partition(residuals, layers - 1, axis=1)[:, layers - 1]
-    change = (tilt.most - tilt.least) / 2 * np.abs(x).max(axis=1)
+    change = (most - least) / 2 * np.abs(x).max(axis=1)
     near = residuals <= (smallest + 2 * change)[:, None]
     place = np.argsort(~near, axis=1, kind="stable")[:, : int(near.sum(axis=1).max(initial=0))]
     return place, x[row, place], np.where(near[row, place], y[row, place], np.inf)
 
 
-def _touched(x: Floats, y: Floats, tilt: SlopeRange) -> NDArray[np.bool_]:
+def _touched(x: Floats, y: Floats, least: Floats, most: Floats) -> NDArray[np.bool_]:
     """Selects the points that the lowest line of any slope touches, in all rows that have points."""
     found = np.zeros(y.shape, np.bool_)
     row = np.flatnonzero(np.isfinite(y).any(axis=1))
-    first, last = (_lowest(x, y, row, slope[row]) for slope in tilt)
+    first, last = (_lowest(x, y, row, slope[row]) for slope in (least, most))
     found[row, first] = found[row, last] = True
     while len(row):
         apart = first != last

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot import native
 from foliot_schemas import DelayCount, DelayRow, Witness
-from foliot_schemas.delay_buckets import BUCKETS, bucket_of
+from foliot_schemas.delay_buckets import BEGINS_NS, BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -32,6 +33,21 @@ MOST_FULL, MOST_UNSENT = (np.iinfo(DelayRow[name]).max for name in ("full_sent",
 _MOST_PROBES = np.iinfo(DelayCount["probes"]).max
 """A stream remembers fewer probes than that (`sessions.DEPTH`)."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
+
+
+class ReferenceColumns(NamedTuple):
+    """Of each row, the state of one end's clock: what turns a local time into a reference time."""
+
+    offset_ns: Times
+    as_of_ns: Times
+    rate: NDArray[np.float64]
+    void_after_ns: Times
+
+    def read(self, row: Rows, local_ns: Times) -> tuple[Times, NDArray[np.bool_]]:
+        """The reference times of stamps in local time (`ClockState.reference_ns`), and which of them are known."""
+        age_ns = local_ns - self.as_of_ns[row]
+        drifted_ns = np.rint(age_ns * self.rate[row]).astype(np.int64)
+        return local_ns + self.offset_ns[row] + drifted_ns, local_ns <= self.void_after_ns[row]
 
 
 class References:
@@ -69,11 +85,10 @@ class References:
         self._as_of_ns[row] = state.as_of_ns
         self._void_after_ns[row] = state.void_after_ns
 
-    def read(self, row: Rows, local_ns: Times) -> tuple[Times, NDArray[np.bool_]]:
-        """The reference times of stamps in local time (`ClockState.reference_ns`), and which of them are known."""
-        age_ns = local_ns - self._as_of_ns[row]
-        drifted_ns = np.rint(age_ns * self.rate[row]).astype(np.int64)
-        return local_ns + self._offset_ns[row] + drifted_ns, local_ns <= self._void_after_ns[row]
+    @property
+    def columns(self) -> ReferenceColumns:
+        """What turns local times into reference times."""
+        return ReferenceColumns(self._offset_ns, self._as_of_ns, self.rate, self._void_after_ns)
 
 
 def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Rows, Times]:
@@ -82,11 +97,18 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
     A delay that the clocks' errors made negative is given as it is. One beyond an hour comes of no clock's error, and
     is left out.
     """
-    left_ns, sure = peers.read(heard.row, heard.transmit_ns)
-    came_ns, sure_too = own.read(heard.row, heard.receive_ns)
+    return _one_way_ns(heard.row, heard.transmit_ns, heard.receive_ns, peers.columns, own.columns)
+
+
+def one_way_ns_by_numpy(
+    row: Rows, transmit_ns: Times, receive_ns: Times, sender: ReferenceColumns, receiver: ReferenceColumns
+) -> tuple[Rows, Times]:
+    """The twin of `foliot_native.delays.one_way_ns`."""
+    left_ns, sure = sender.read(row, transmit_ns)
+    came_ns, sure_too = receiver.read(row, receive_ns)
     delay_ns = came_ns - left_ns
     known = sure & sure_too & (delay_ns > -_HOUR_NS) & (delay_ns < _HOUR_NS)
-    return heard.row[known], delay_ns[known]
+    return row[known], delay_ns[known]
 
 
 def digest(row: Rows, delay_ns: Times, rows: int) -> dict[str, Times]:
@@ -94,14 +116,18 @@ def digest(row: Rows, delay_ns: Times, rows: int) -> dict[str, Times]:
 
     They are by nearest rank: each is a delay that was seen.
     """
+    return dict(zip(("least_ns", "median_ns", "p99_ns"), _digest(row, delay_ns, rows), strict=True))
+
+
+def digest_by_numpy(row: Rows, delay_ns: Times, rows: int) -> tuple[Times, Times, Times]:
+    """The twin of `foliot_native.delays.digest`."""
     order = np.lexsort((delay_ns, row))
     row, delay_ns = row[order], delay_ns[order]
     start, count = _runs(row)
-    each, result = row[start], {}
-    for name, rank in (("least_ns", 0), ("median_ns", (count - 1) // 2), ("p99_ns", (count * 99 - 1) // 100)):
-        result[name] = np.zeros(rows, np.int64)
-        result[name][each] = delay_ns[start + rank]
-    return result
+    least, median, p99 = np.zeros((3, rows), np.int64)
+    for column, rank in ((least, 0), (median, (count - 1) // 2), (p99, (count * 99 - 1) // 100)):
+        column[row[start]] = delay_ns[start + rank]
+    return least, median, p99
 
 
 def _runs(ordered: NDArray[np.integer[Any]]) -> tuple[Rows, Rows]:
@@ -120,15 +146,34 @@ def count_rows(rows: Rows, row: Rows, delay_ns: Times, table_rows: int) -> NDArr
         row, delay_ns: the stream and the value of each delay; those of other streams are left out.
         table_rows: the number of rows of the table of streams.
     """
-    place = np.full(table_rows, -1)
-    place[rows] = np.arange(len(rows))
-    path = 2 * place[row] + 1
-    keys = np.sort((path * BUCKETS + bucket_of(delay_ns))[path > 0])
-    start, probes = _runs(keys)
-    table = np.zeros(len(start), DelayCount)
-    table["path"], table["bucket"] = np.divmod(keys[start], BUCKETS)
+    stream, bucket, probes = _count_by_bucket(rows, row, delay_ns, table_rows, BEGINS_NS)
+    table = np.zeros(len(stream), DelayCount)
+    table["path"], table["bucket"] = 2 * stream + 1, bucket
     table["probes"] = np.minimum(probes, _MOST_PROBES)
     return table
+
+
+def count_by_bucket_by_numpy(
+    rows: Rows, row: Rows, delay_ns: Times, table_rows: int, begins_ns: Times
+) -> tuple[Rows, NDArray[np.uint8], Times]:
+    """The twin of `foliot_native.delays.count_by_bucket`."""
+    place = np.full(table_rows, -1)
+    place[rows] = np.arange(len(rows))
+    stream = place[row]
+    keys = np.sort((stream * BUCKETS + np.searchsorted(begins_ns, delay_ns, side="right"))[stream >= 0])
+    start, probes = _runs(keys)
+    stream, bucket = np.divmod(keys[start], BUCKETS)
+    return stream, bucket.astype(np.uint8), probes
+
+
+_compiled = native.compiled("delays")
+_one_way_ns: Callable[[Rows, Times, Times, ReferenceColumns, ReferenceColumns], tuple[Rows, Times]] = (
+    _compiled.one_way_ns if _compiled else one_way_ns_by_numpy
+)
+_digest: Callable[[Rows, Times, int], tuple[Times, Times, Times]] = _compiled.digest if _compiled else digest_by_numpy
+_count_by_bucket: Callable[[Rows, Rows, Times, int, Times], tuple[Rows, NDArray[np.uint8], Times]] = (
+    _compiled.count_by_bucket if _compiled else count_by_bucket_by_numpy
+)
 
 
 def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[str, Times]) -> NDArray[Any]:

@@ -1,0 +1,288 @@
+"""One-way delays and their sums. The twins are in `foliot_probe.core.measure.one_way_delay`."""
+
+import numpy as np
+
+from libc.math cimport rint
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+cdef int64_t HOUR_NS = 3_600_000_000_000
+cdef double BEYOND = 9223372036854775808.0
+cdef enum:
+    FEW = 32
+    BUCKETS = 256
+
+
+cdef inline int64_t plus(int64_t one, int64_t other) noexcept nogil:
+    # Wraps as in numpy, where C leaves it open.
+    return <int64_t> (<uint64_t> one + <uint64_t> other)
+
+
+cdef inline int64_t minus(int64_t one, int64_t other) noexcept nogil:
+    return <int64_t> (<uint64_t> one - <uint64_t> other)
+
+
+cdef inline int64_t whole(double value) noexcept nogil:
+    # What no int64 can hold becomes the least of them, as by an x86-64 processor.
+    value = rint(value)
+    return <int64_t> value if -BEYOND <= value < BEYOND else INT64_MIN
+
+
+cdef inline int64_t reference(
+    int64_t local_ns, int64_t offset_ns, int64_t as_of_ns, double rate
+) noexcept nogil:
+    return plus(plus(local_ns, offset_ns), whole(<double> minus(local_ns, as_of_ns) * rate))
+
+
+cdef void order(int64_t *values, Py_ssize_t count) noexcept nogil:
+    # In place: by insertion where there are few, as there usually are, else by a heap.
+    cdef Py_ssize_t at, parent, child, end
+    cdef int64_t value
+    if count <= FEW:
+        for end in range(1, count):
+            value, at = values[end], end
+            while at > 0 and values[at - 1] > value:
+                values[at] = values[at - 1]
+                at -= 1
+            values[at] = value
+        return
+    parent, end = count // 2, count
+    while True:
+        if parent > 0:
+            parent -= 1
+            value = values[parent]
+        else:
+            end -= 1
+            if end == 0:
+                return
+            value = values[end]
+            values[end] = values[0]
+        at, child = parent, 2 * parent + 1
+        while child < end:
+            if child + 1 < end and values[child + 1] > values[child]:
+                child += 1
+            if values[child] <= value:
+                break
+            values[at] = values[child]
+            at, child = child, 2 * child + 1
+        values[at] = value
+
+
+cdef inline uint8_t bucket_of(int64_t delay_ns, const int64_t *begins_ns, Py_ssize_t begins) noexcept nogil:
+    cdef Py_ssize_t low = 0, high = begins, middle
+    while low < high:
+        middle = (low + high) // 2
+        if begins_ns[middle] <= delay_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return <uint8_t> low
+
+
+cdef Py_ssize_t wrong_row(const Py_ssize_t[::1] row, Py_ssize_t rows) noexcept nogil:
+    # The place of one that the table has not; -1: there is none.
+    cdef Py_ssize_t at
+    for at in range(row.shape[0]):
+        if not 0 <= row[at] < rows:
+            return at
+    return -1
+
+
+cdef int check(const Py_ssize_t[::1] row, Py_ssize_t rows) except -1:
+    cdef Py_ssize_t at = wrong_row(row, rows)
+    if at >= 0:
+        raise IndexError(f"row {row[at]} of a table of {rows}")
+    return 0
+
+
+def one_way_ns(row, transmit_ns, receive_ns, sender, receiver):
+    """The rows and one-way delays of the probes for which both ends have a reference, and that took less than an hour.
+
+    Parameters:
+        row, transmit_ns, receive_ns: of each probe.
+        sender, receiver: of each row of the table, the state of the clock at that end. By it, a local time t is at the
+            reference time t + offset_ns + rate * (t - as_of_ns), as long as t is not after void_after_ns. In this
+            order: offset_ns, as_of_ns, rate, void_after_ns.
+
+    Raises:
+        ValueError: columns of one table have different lengths.
+        IndexError: a row is not in the table.
+    """
+    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(row, np.intp)
+    cdef const int64_t[::1] transmit = np.ascontiguousarray(transmit_ns, np.int64)
+    cdef const int64_t[::1] receive = np.ascontiguousarray(receive_ns, np.int64)
+    cdef const int64_t[::1] sender_offset = np.ascontiguousarray(sender[0], np.int64)
+    cdef const int64_t[::1] sender_as_of = np.ascontiguousarray(sender[1], np.int64)
+    cdef const double[::1] sender_rate = np.ascontiguousarray(sender[2], np.float64)
+    cdef const int64_t[::1] sender_void = np.ascontiguousarray(sender[3], np.int64)
+    cdef const int64_t[::1] receiver_offset = np.ascontiguousarray(receiver[0], np.int64)
+    cdef const int64_t[::1] receiver_as_of = np.ascontiguousarray(receiver[1], np.int64)
+    cdef const double[::1] receiver_rate = np.ascontiguousarray(receiver[2], np.float64)
+    cdef const int64_t[::1] receiver_void = np.ascontiguousarray(receiver[3], np.int64)
+    cdef Py_ssize_t count = places.shape[0], rows = sender_offset.shape[0], kept = 0, at, place
+    cdef int64_t delay_ns
+    if transmit.shape[0] != count or receive.shape[0] != count:
+        raise ValueError(f"{count} rows with {transmit.shape[0]} and {receive.shape[0]} stamps")
+    if not (
+        rows == sender_as_of.shape[0] == sender_rate.shape[0] == sender_void.shape[0]
+        == receiver_offset.shape[0] == receiver_as_of.shape[0] == receiver_rate.shape[0] == receiver_void.shape[0]
+    ):
+        raise ValueError("references of tables of different lengths")
+    check(places, rows)
+    known_row, known_ns = np.empty(count, np.intp), np.empty(count, np.int64)
+    cdef Py_ssize_t[::1] kept_row = known_row
+    cdef int64_t[::1] kept_ns = known_ns
+    with nogil:
+        for at in range(count):
+            place = places[at]
+            if transmit[at] > sender_void[place] or receive[at] > receiver_void[place]:
+                continue
+            delay_ns = minus(
+                reference(receive[at], receiver_offset[place], receiver_as_of[place], receiver_rate[place]),
+                reference(transmit[at], sender_offset[place], sender_as_of[place], sender_rate[place]),
+            )
+            if -HOUR_NS < delay_ns < HOUR_NS:
+                kept_row[kept], kept_ns[kept] = place, delay_ns
+                kept += 1
+    return known_row[:kept], known_ns[:kept]
+
+
+def digest(row, delay_ns, Py_ssize_t rows):
+    """Least, median and 99th percentile of the delays of each row of a table, by nearest rank; 0: it has none.
+
+    Raises:
+        ValueError: as many rows as delays are needed.
+        IndexError: a row is not in the table.
+    """
+    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(row, np.intp)
+    cdef const int64_t[::1] delays = np.ascontiguousarray(delay_ns, np.int64)
+    cdef Py_ssize_t count = places.shape[0], at, place, start, some
+    if delays.shape[0] != count:
+        raise ValueError(f"{count} rows with {delays.shape[0]} delays")
+    check(places, rows)
+    least_ns, median_ns, p99_ns = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    if count == 0:
+        return least_ns, median_ns, p99_ns
+    cdef int64_t[::1] least = least_ns, median = median_ns, p99 = p99_ns
+    # Where the delays of each row begin among all; as they are put there, it becomes where they end.
+    cdef Py_ssize_t *ends = <Py_ssize_t *> calloc(rows + 1, sizeof(Py_ssize_t))
+    cdef int64_t *ordered = <int64_t *> malloc(count * sizeof(int64_t))
+    if ends == NULL or ordered == NULL:
+        free(ends)
+        free(ordered)
+        raise MemoryError
+    with nogil:
+        for at in range(count):
+            ends[places[at] + 1] += 1
+        for place in range(rows):
+            ends[place + 1] += ends[place]
+        for at in range(count):
+            ordered[ends[places[at]]] = delays[at]
+            ends[places[at]] += 1
+        start = 0
+        for place in range(rows):
+            some = ends[place] - start
+            if some:
+                order(ordered + start, some)
+                least[place] = ordered[start]
+                median[place] = ordered[start + (some - 1) // 2]
+                p99[place] = ordered[start + (some * 99 - 1) // 100]
+                start = ends[place]
+    free(ends)
+    free(ordered)
+    return least_ns, median_ns, p99_ns
+
+
+def count_by_bucket(rows, row, delay_ns, Py_ssize_t table_rows, begins_ns):
+    """The delays of some rows of a table, counted by row and bucket: where in `rows`, the bucket, and how many.
+
+    Parameters:
+        rows: those whose delays count.
+        row, delay_ns: of each delay.
+        begins_ns: the least delay of each bucket but the first, in order; at most 255.
+
+    Raises:
+        ValueError: as many rows as delays are needed, and a byte must hold a bucket's number.
+        IndexError: a row is not in the table.
+    """
+    cdef const Py_ssize_t[::1] wanted = np.ascontiguousarray(rows, np.intp)
+    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(row, np.intp)
+    cdef const int64_t[::1] delays = np.ascontiguousarray(delay_ns, np.int64)
+    cdef const int64_t[::1] begins = np.ascontiguousarray(begins_ns, np.int64)
+    cdef Py_ssize_t count = places.shape[0], streams = wanted.shape[0], at, stream, start, known, kept = 0
+    if delays.shape[0] != count:
+        raise ValueError(f"{count} rows with {delays.shape[0]} delays")
+    if begins.shape[0] >= BUCKETS:
+        raise ValueError(f"{begins.shape[0] + 1} buckets, and a byte has a number for {BUCKETS}")
+    check(wanted, table_rows)
+    check(places, table_rows)
+    all_streams, all_buckets = np.empty(count, np.intp), np.empty(count, np.uint8)
+    all_probes = np.empty(count, np.int64)
+    if count == 0 or streams == 0:
+        return all_streams[:0], all_buckets[:0], all_probes[:0]
+    cdef Py_ssize_t[::1] kept_stream = all_streams
+    cdef uint8_t[::1] kept_bucket = all_buckets
+    cdef int64_t[::1] kept_probes = all_probes
+    cdef const int64_t *first_begin = &begins[0] if begins.shape[0] else NULL
+    cdef Py_ssize_t *stream_of = <Py_ssize_t *> calloc(table_rows, sizeof(Py_ssize_t))
+    cdef Py_ssize_t *ends = <Py_ssize_t *> calloc(streams + 1, sizeof(Py_ssize_t))
+    cdef uint8_t *bucket = <uint8_t *> malloc(count)
+    cdef uint32_t[BUCKETS] probes
+    cdef Py_ssize_t number
+    if stream_of == NULL or ends == NULL or bucket == NULL:
+        free(stream_of)
+        free(ends)
+        free(bucket)
+        raise MemoryError
+    with nogil:
+        # Stream numbers from 1 on; 0: the row is not wanted.
+        for stream in range(streams):
+            stream_of[wanted[stream]] = stream + 1
+        for at in range(count):
+            stream = stream_of[places[at]]
+            if stream:
+                ends[stream] += 1
+        for stream in range(streams):
+            ends[stream + 1] += ends[stream]
+        for at in range(count):
+            stream = stream_of[places[at]]
+            if stream:
+                bucket[ends[stream - 1]] = bucket_of(delays[at], first_begin, begins.shape[0])
+                ends[stream - 1] += 1
+        start = 0
+        for stream in range(streams):
+            known = ends[stream]
+            if known - start <= FEW:
+                order_bytes(bucket + start, known - start)
+                while start < known:
+                    number = start + 1
+                    while number < known and bucket[number] == bucket[start]:
+                        number += 1
+                    kept_stream[kept], kept_bucket[kept], kept_probes[kept] = stream, bucket[start], number - start
+                    kept += 1
+                    start = number
+                continue
+            memset(probes, 0, sizeof(probes))
+            while start < known:
+                probes[bucket[start]] += 1
+                start += 1
+            for number in range(BUCKETS):
+                if probes[number]:
+                    kept_stream[kept], kept_bucket[kept], kept_probes[kept] = stream, <uint8_t> number, probes[number]
+                    kept += 1
+    free(stream_of)
+    free(ends)
+    free(bucket)
+    return all_streams[:kept], all_buckets[:kept], all_probes[:kept]
+
+
+cdef void order_bytes(uint8_t *values, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t at, end
+    cdef uint8_t value
+    for end in range(1, count):
+        value, at = values[end], end
+        while at > 0 and values[at - 1] > value:
+            values[at] = values[at - 1]
+            at -= 1
+        values[at] = value

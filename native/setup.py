@@ -1,0 +1,51 @@
+"""Compiles each ``.pyx`` of `foliot_native` to a module of its own. What cannot be said in pyproject.toml stands here.
+
+``FOLIOT_NATIVE_SANITIZE=1`` makes a build for fuzzing: it looks at every index and at every access to memory, and ends
+the process at the first wrong one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+_SANITIZE = os.environ.get("FOLIOT_NATIVE_SANITIZE") == "1"
+_HERE = Path(__file__).parent
+_BUILD = "build/sanitized" if _SANITIZE else "build/release"
+
+# No -march: a wheel runs on every processor of its architecture. No fused multiply-add, which arm64 has and x86-64 has
+# not: both, and numpy, must round alike. No debugging symbols, which are most of a file.
+_RELEASE = ["-O3", "-g0", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden"]
+_SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+_SANITIZED = ["-O1", "-g", "-ffp-contract=off", *_SANITIZERS]
+
+
+def _module(source: Path) -> Extension:
+    return Extension(
+        f"foliot_native.{source.stem}",
+        [str(source.relative_to(_HERE))],
+        extra_compile_args=_SANITIZED if _SANITIZE else _RELEASE,
+        extra_link_args=_SANITIZERS if _SANITIZE else [],
+    )
+
+
+os.chdir(_HERE)
+setup(
+    ext_modules=cythonize(
+        [_module(source) for source in sorted((_HERE / "foliot_native").glob("*.pyx"))],
+        build_dir=_BUILD,
+        force=_SANITIZE,
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": _SANITIZE,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": _SANITIZE,
+            "embedsignature": False,
+        },
+    ),
+    options={"build": {"build_base": _BUILD}, "build_ext": {"force": _SANITIZE, "parallel": os.cpu_count()}},
+)

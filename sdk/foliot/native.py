@@ -1,0 +1,70 @@
+"""Chooses between compiled inner loops (`foliot_native`) and their twins in Python, which do the same.
+
+Nothing has to be compiled: whoever asks for a module and gets None uses the twin. ``FOLIOT_NATIVE=off`` in the
+environment asks for the twins where the compiled ones are there, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+log = structlog.get_logger()
+
+_VARIABLE = "FOLIOT_NATIVE"
+_INTERFACE = 1
+"""`foliot_native.INTERFACE` of the functions that this version calls."""
+
+_asked: dict[str, str] = {}
+"""Each module that was asked for, and why it was not given; empty: it was."""
+
+
+def compiled(name: str) -> ModuleType | None:
+    """The compiled module ``foliot_native.<name>``; None: use the twin."""
+    module, _asked[name] = _find(name)
+    return module
+
+
+def why_python() -> str:
+    """Why this process would get no compiled code, as part of a sentence; empty: it would."""
+    return _package()[1]
+
+
+def tell() -> None:
+    """Logs once which of both this process runs, if it has asked for any of it."""
+    if not _asked:
+        return
+    given = sorted(name for name, why in _asked.items() if not why)
+    missing = sorted(name for name, why in _asked.items() if why)
+    if missing:
+        log.info("native_code", compiled=given, python=missing, why=_asked[missing[0]])
+    else:
+        log.info("native_code", compiled=given)
+
+
+def _find(name: str) -> tuple[ModuleType | None, str]:
+    package, why = _package()
+    if package is None:
+        return None, why
+    try:
+        return importlib.import_module(f"foliot_native.{name}"), ""
+    except ImportError as error:
+        return None, f"foliot_native.{name} cannot be loaded: {error}"
+
+
+def _package() -> tuple[ModuleType | None, str]:
+    if os.environ.get(_VARIABLE) == "off":
+        return None, f"{_VARIABLE} is off"
+    try:
+        package = importlib.import_module("foliot_native")
+    except ModuleNotFoundError:
+        return None, "foliot-native is not installed"
+    if package.INTERFACE != _INTERFACE:
+        return None, f"foliot-native has interface {package.INTERFACE}, and this version of Foliot needs {_INTERFACE}"
+    return package, ""
