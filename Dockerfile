@@ -3,7 +3,8 @@
 #
 #   docker build --target probe -t foliot/probe .
 #
-# BuildKit only (mounts). Nothing is compiled and no compiler is there; what is installed has its hash in requirements/<role>.txt.
+# BuildKit only (mounts). The probe's inner loops are compiled in the stage `wheels`, and no image has a compiler; what is
+# installed of others has its hash in requirements/<role>.txt.
 
 # Debian, because the user-space drivers of RDMA NICs and python3-pyverbs are packages of it.
 ARG BASE_IMAGE=debian:trixie-slim
@@ -39,7 +40,10 @@ COPY services/gateway/web services/gateway/web
 RUN services/gateway/web/npm run -s build -- --logLevel=warn
 
 FROM tools AS wheels
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev python3-dev
 WORKDIR /source
+COPY native native
+RUN uv build -q --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels native
 COPY schemas schemas
 COPY sdk sdk
 COPY services services
@@ -58,7 +62,7 @@ ENV INSTALL_OURS="uv pip install -q --no-index --find-links /wheels"
 FROM environment AS probe-environment
 COPY requirements/probe.txt /requirements/
 RUN --mount=type=cache,target=/root/.cache/uv $INSTALL_PINS /requirements/probe.txt
-RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels $INSTALL_OURS foliot-probe
+RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels $INSTALL_OURS foliot-probe foliot-native
 
 FROM environment AS agent-environment
 COPY requirements/agent.txt /requirements/

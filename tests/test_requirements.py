@@ -52,6 +52,16 @@ def test_every_role_has_an_image(role, base, member):
         assert line in text
 
 
+def test_the_probes_image_has_compiled_code():
+    """Compiled by tools that an image to run does not inherit: the stage of the wheels ends no target's chain."""
+    text = (ROOT / "Dockerfile").read_text()
+    (with_compiler,) = [stage for stage in re.split(r"(?m)^(?=FROM )", text) if re.search(r"install.* gcc\b", stage)]
+
+    assert with_compiler.startswith("FROM tools AS wheels\n")
+    assert "FROM wheels" not in text
+    assert "$INSTALL_OURS foliot-probe foliot-native\n" in text
+
+
 def made(variable: str) -> list[str]:
     """The words of a variable of the Makefile."""
     return re.search(rf"^{variable} := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()

@@ -72,6 +72,12 @@ def test_everybody_on_a_node_has_its_time(fleet):
         fleet.execute(container, "sh", "-c", "! touch /run/foliot-probe/mine 2>/dev/null")
 
 
+def test_a_probe_runs_compiled_code_in_an_image_without_a_compiler(fleet):
+    """What the stage of the wheels compiled is loaded; what compiled it stayed there."""
+    fleet.execute("node3-probe", "python", "-c", "from foliot import native; assert native.why_python() == ''")
+    fleet.execute("node3-probe", "sh", "-c", "! command -v cc && ! command -v gcc")
+
+
 def test_nobody_has_more_privileges_than_needed(fleet):
     """Read-only file systems, no capability but NET_ADMIN where routes are moved, none to gain, no needless root."""
     for service, container in fleet.inspect().items():
