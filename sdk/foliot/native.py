@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,8 +33,13 @@ def compiled(name: str) -> ModuleType | None:
 
 
 def why_python() -> str:
-    """Why this process would get no compiled code, as part of a sentence; empty: it would."""
-    return _package()[1]
+    """Why this process would not get all that can be compiled, as part of a sentence; empty: it would."""
+    package, why = _package()
+    if package is None:
+        return why
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    reasons = [why for why in (_find(name)[1] for name in names) if why]
+    return reasons[0] if reasons else "" if names else "foliot-native has no module for this version of Python"
 
 
 def tell() -> None:

@@ -12,10 +12,11 @@ from foliot import native
 
 
 @pytest.fixture
-def package(monkeypatch):
+def package(monkeypatch, tmp_path):
     """Stands in for `foliot_native`, with one module; nothing was asked for yet."""
+    (tmp_path / "hull.py").touch()
     stand_in, module = ModuleType("foliot_native"), ModuleType("foliot_native.hull")
-    stand_in.__path__, stand_in.INTERFACE = [], native._INTERFACE
+    stand_in.__path__, stand_in.INTERFACE = [str(tmp_path)], native._INTERFACE
     monkeypatch.setitem(sys.modules, "foliot_native", stand_in)
     monkeypatch.setitem(sys.modules, "foliot_native.hull", module)
     monkeypatch.setattr(native, "_asked", {})
@@ -71,6 +72,15 @@ def test_a_module_that_does_not_load_is_python_and_the_others_are_used(package):
     (line,) = told()
     assert (line["compiled"], line["python"]) == (["hull"], ["later"])
     assert "foliot_native.later cannot be loaded" in line["why"]
+
+
+def test_what_does_not_load_is_found_before_a_service_asks_for_it(package, tmp_path):
+    """By who looks at a host: a module that fails, or none at all, as for another version of Python."""
+    (tmp_path / "wire.py").write_text("raise ImportError('GLIBC_2.99 not found')")
+    assert "GLIBC_2.99" in native.why_python()
+    for module in tmp_path.glob("*.py"):
+        module.unlink()
+    assert "no module" in native.why_python()
 
 
 def test_a_process_that_asks_for_nothing_says_nothing(package):

@@ -56,6 +56,7 @@ async def test_a_dry_run_changes_nothing_and_a_second_join_neither(fleet, nodes)
     before = node.seen()
     said = await node.join("--name", "a", *RAILS, "--dry-run")
     assert f"would write {node.root}/{TOML}" in said
+    assert "code        the probe's inner loops" in said
     assert node.seen() == before
     async with OneShot(fleet.server.settings) as bus:
         assert await bus.present(CLAIMS) == {}

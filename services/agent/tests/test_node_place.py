@@ -159,6 +159,15 @@ def test_who_keeps_the_clock_is_told(tmp_path):
     assert checks.clock(msgspec.structs.replace(kept, synchronised=False, keepers=())).level == "note"
 
 
+def test_whether_code_is_compiled_is_told():
+    """Where it is not, with the reason and what to do; it stops nobody."""
+    assert checks.native_code("").level == "ok"
+    found = checks.native_code("foliot-native is not installed")
+    assert found.level == "note"
+    assert "run in Python, as foliot-native is not installed; " in str(found)
+    assert "make node" in found.to_do
+
+
 def test_what_a_driver_answers_is_read():
     """Flags and clock of ``ethtool_ts_info``, both halves of the speed of ``ethtool_cmd``."""
     every = struct.pack("IIi32x", 0x41, 1 | 2 | 4 | 8 | 16 | 64, 5)

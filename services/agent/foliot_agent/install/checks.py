@@ -133,6 +133,17 @@ def clock(discipline: Discipline | None) -> Finding:
     )
 
 
+def native_code(why_python: str) -> Finding:
+    """Whether the probe's inner loops are compiled, or why not."""
+    if not why_python:
+        return ok("code", "the probe's inner loops are compiled")
+    return note(
+        "code",
+        f"the probe's inner loops run in Python, as {why_python}",
+        "for less of the processor, install by `make node` where there is a C compiler, or foliot-native as a wheel",
+    )
+
+
 def bus(version: str, *, jetstream: bool, ahead: Ahead | None, nodes: int) -> tuple[Finding, ...]:
     """The bus, which has answered."""
     if not jetstream:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foliot import native
 from foliot.bus.one_shot import Ahead, OneShot
 from foliot.bus.retry import BUS_ERRORS, in_words
 from foliot.node.identity_claims import host_id, objection
@@ -96,6 +97,7 @@ async def findings(node: NodeSettings, states: Mapping[str, NicState], fleet: Fl
     found += checks.kernel(await asyncio.to_thread(kernel_trial.run_trial))
     found.append(checks.rdma(nics.rdma_devices(), [nic.device for nic in node.nics]))
     found.append(checks.clock(timekeeping.discipline()))
+    found.append(checks.native_code(native.why_python()))
     return tuple(found)
 
 
