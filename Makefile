@@ -70,7 +70,7 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev $(WEB)/node_modules/.dev $(PROTO)/node_modules/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot native/foliot_* services/*/foliot_* lab/foliot_*) bench docs/site
+	$(BIN)/mypy $(wildcard schemas/foliot_* sdk/foliot native/foliot_native services/*/foliot_* lab/foliot_*) bench docs/site
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(NPM) run -s lint
