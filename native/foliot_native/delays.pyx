@@ -1,13 +1,12 @@
-"""One-way delays and their sums. The twins are in `foliot_probe.core.measure.one_way_delay`."""
+"""One-way delays: made, summed up, and compared with the least. The twins are in `foliot_probe.core`."""
 
 import numpy as np
 
-from libc.math cimport rint
+from libc.math cimport INFINITY, rint
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-cdef int64_t HOUR_NS = 3_600_000_000_000
 cdef double BEYOND = 9223372036854775808.0
 cdef enum:
     FEW = 32
@@ -96,22 +95,23 @@ cdef int check(const Py_ssize_t[::1] row, Py_ssize_t rows) except -1:
     return 0
 
 
-def one_way_ns(row, transmit_ns, receive_ns, sender, receiver):
-    """The rows and one-way delays of the probes for which both ends have a reference, and that took less than an hour.
+def one_way_ns(probes, sender, receiver, int64_t within_ns):
+    """The rows and one-way delays of the probes for which both ends have a reference.
 
     Parameters:
-        row, transmit_ns, receive_ns: of each probe.
+        probes: row, transmit_ns and receive_ns of each.
         sender, receiver: of each row of the table, the state of the clock at that end. By it, a local time t is at the
             reference time t + offset_ns + rate * (t - as_of_ns), as long as t is not after void_after_ns. In this
             order: offset_ns, as_of_ns, rate, void_after_ns.
+        within_ns: a delay of so much, to either side, is left out.
 
     Raises:
         ValueError: columns of one table have different lengths.
         IndexError: a row is not in the table.
     """
-    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(row, np.intp)
-    cdef const int64_t[::1] transmit = np.ascontiguousarray(transmit_ns, np.int64)
-    cdef const int64_t[::1] receive = np.ascontiguousarray(receive_ns, np.int64)
+    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(probes[0], np.intp)
+    cdef const int64_t[::1] transmit = np.ascontiguousarray(probes[1], np.int64)
+    cdef const int64_t[::1] receive = np.ascontiguousarray(probes[2], np.int64)
     cdef const int64_t[::1] sender_offset = np.ascontiguousarray(sender[0], np.int64)
     cdef const int64_t[::1] sender_as_of = np.ascontiguousarray(sender[1], np.int64)
     cdef const double[::1] sender_rate = np.ascontiguousarray(sender[2], np.float64)
@@ -142,7 +142,7 @@ def one_way_ns(row, transmit_ns, receive_ns, sender, receiver):
                 reference(receive[at], receiver_offset[place], receiver_as_of[place], receiver_rate[place]),
                 reference(transmit[at], sender_offset[place], sender_as_of[place], sender_rate[place]),
             )
-            if -HOUR_NS < delay_ns < HOUR_NS:
+            if -within_ns < delay_ns < within_ns:
                 kept_row[kept], kept_ns[kept] = place, delay_ns
                 kept += 1
     return known_row[:kept], known_ns[:kept]
@@ -286,3 +286,186 @@ cdef void order_bytes(uint8_t *values, Py_ssize_t count) noexcept nogil:
             values[at] = values[at - 1]
             at -= 1
         values[at] = value
+
+
+def least_gaps(row, delay_ns, Py_ssize_t rows, Py_ssize_t left_out, Py_ssize_t gaps):
+    """The mean gap (ns) between the least delays of each row of a table; inf: it has too few.
+
+    Parameters:
+        row, delay_ns: of each delay, in any order.
+        left_out: so many of the least of a row do not count.
+        gaps: so many count.
+
+    Raises:
+        ValueError: as many rows as delays are needed, nothing can be left out but delays, and a mean needs a gap.
+        IndexError: a row is not in the table.
+    """
+    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(row, np.intp)
+    cdef const int64_t[::1] delays = np.ascontiguousarray(delay_ns, np.int64)
+    cdef Py_ssize_t count = places.shape[0], needed, at, place, first, known
+    cdef int64_t value
+    if delays.shape[0] != count:
+        raise ValueError(f"{count} rows with {delays.shape[0]} delays")
+    if not (0 <= left_out < FEW and 1 <= gaps < FEW - left_out):
+        raise ValueError(f"{left_out} delays left out, and {gaps} gaps: more than {FEW} delays, or less than none")
+    needed = left_out + gaps + 1
+    check(places, rows)
+    result = np.full(rows, np.inf)
+    if count == 0:
+        return result
+    cdef double[::1] gap_ns = result
+    # The least delays of each row, in order, and how many of them are known yet.
+    cdef int64_t *least = <int64_t *> malloc(rows * needed * sizeof(int64_t))
+    cdef uint8_t *kept = <uint8_t *> calloc(rows, 1)
+    if least == NULL or kept == NULL:
+        free(least)
+        free(kept)
+        raise MemoryError
+    with nogil:
+        for at in range(count):
+            place, value = places[at], delays[at]
+            first, known = place * needed, kept[place]
+            if known == needed:
+                if value >= least[first + known - 1]:
+                    continue
+                known -= 1
+            kept[place] = <uint8_t> (known + 1)
+            while known > 0 and value < least[first + known - 1]:
+                least[first + known] = least[first + known - 1]
+                known -= 1
+            least[first + known] = value
+        for place in range(rows):
+            if kept[place] == needed:
+                first = place * needed
+                gap_ns[place] = <double> minus(least[first + needed - 1], least[first + left_out]) / <double> gaps
+    free(least)
+    free(kept)
+    return result
+
+
+cdef double at_rank(double *values, Py_ssize_t count, Py_ssize_t rank) noexcept nogil:
+    # The value at a rank from 0 on, by a heap of those up to it, the largest on top. The values change their places.
+    cdef Py_ssize_t at, parent, child, size = rank + 1
+    cdef double value
+    for at in range(size // 2 - 1, -1, -1):
+        sink(values, size, at, values[at])
+    for at in range(size, count):
+        if values[at] < values[0]:
+            sink(values, size, 0, values[at])
+    return values[0]
+
+
+cdef inline void sink(double *heap, Py_ssize_t size, Py_ssize_t at, double value) noexcept nogil:
+    cdef Py_ssize_t child = 2 * at + 1
+    while child < size:
+        if child + 1 < size and heap[child + 1] > heap[child]:
+            child += 1
+        if not heap[child] > value:
+            break
+        heap[at] = heap[child]
+        at, child = child, 2 * child + 1
+    heap[at] = value
+
+
+cdef void heights_above_floor(
+    const Py_ssize_t[::1] row, const int64_t[::1] transmit_ns, const int64_t[::1] receive_ns, bint back,
+    const double[::1] least, const double[::1] most, double share, double *height, double *scratch, double *width,
+) noexcept nogil:
+    cdef Py_ssize_t first = 0, stop, at, count = row.shape[0]
+    cdef int64_t first_ns, run_ns
+    cdef double slope, floor
+    while first < count:
+        slope = (least[row[first]] + most[row[first]]) / 2
+        first_ns = minus(receive_ns[first], transmit_ns[first])
+        stop, floor = first, INFINITY
+        while stop < count and row[stop] == row[first]:
+            run_ns = (
+                minus(receive_ns[first], receive_ns[stop]) if back else minus(transmit_ns[stop], transmit_ns[first])
+            )
+            height[stop] = (
+                <double> minus(minus(receive_ns[stop], transmit_ns[stop]), first_ns) - slope * <double> run_ns
+            )
+            if height[stop] < floor:
+                floor = height[stop]
+            stop += 1
+        for at in range(first, stop):
+            height[at] -= floor
+            scratch[at - first] = height[at]
+        width[row[first]] = at_rank(scratch, stop - first, min(<Py_ssize_t> (share * (stop - first)), stop - first - 1))
+        first = stop
+
+
+def near_floor(forth, back, slopes, double bent, double share):
+    """The number of probes near the quickest one, of each row of the table, forth and back; 0: nobody counted.
+
+    Parameters:
+        forth, back: the probes of a direction: row, transmit_ns and receive_ns of each. They are ordered by row.
+        slopes: least and most of each row of the table, the range that its line can have.
+        bent: where the range is so wide, nothing is counted.
+        share: near is what lies within this quantile of the heights above the floor, at least 0 and less than 1. The
+            direction counts in which that is narrower.
+
+    Raises:
+        ValueError: columns of one table have different lengths, rows are not in order, or the share is none.
+        IndexError: a row is not in the table.
+    """
+    cdef const Py_ssize_t[::1] forth_row = np.ascontiguousarray(forth[0], np.intp)
+    cdef const int64_t[::1] forth_transmit = np.ascontiguousarray(forth[1], np.int64)
+    cdef const int64_t[::1] forth_receive = np.ascontiguousarray(forth[2], np.int64)
+    cdef const Py_ssize_t[::1] back_row = np.ascontiguousarray(back[0], np.intp)
+    cdef const int64_t[::1] back_transmit = np.ascontiguousarray(back[1], np.int64)
+    cdef const int64_t[::1] back_receive = np.ascontiguousarray(back[2], np.int64)
+    cdef const double[::1] leasts = np.ascontiguousarray(slopes[0], np.float64)
+    cdef const double[::1] mosts = np.ascontiguousarray(slopes[1], np.float64)
+    cdef Py_ssize_t rows = leasts.shape[0], forths = forth_row.shape[0], backs = back_row.shape[0], at
+    if not (
+        mosts.shape[0] == rows and forth_transmit.shape[0] == forth_receive.shape[0] == forths
+        and back_transmit.shape[0] == back_receive.shape[0] == backs
+    ):
+        raise ValueError("columns of one table have different lengths")
+    if not 0 <= share < 1:
+        raise ValueError(f"a share of {share}")
+    check(forth_row, rows)
+    check(back_row, rows)
+    if not (in_order(forth_row) and in_order(back_row)):
+        raise ValueError("rows are not in order")
+    near_forth, near_back = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    if rows == 0:
+        return near_forth, near_back
+    cdef int64_t[::1] counted_forth = near_forth, counted_back = near_back
+    cdef double *width = <double *> calloc(2 * rows, sizeof(double))
+    cdef double *height = <double *> malloc((forths + backs + max(forths, backs) + 1) * sizeof(double))
+    cdef double *scratch = height + forths + backs
+    if width == NULL or height == NULL:
+        free(width)
+        free(height)
+        raise MemoryError
+    with nogil:
+        heights_above_floor(
+            forth_row, forth_transmit, forth_receive, False, leasts, mosts, share, height, scratch, width
+        )
+        heights_above_floor(
+            back_row, back_transmit, back_receive, True, leasts, mosts, share, height + forths, scratch, width + rows
+        )
+        for at in range(rows):
+            if width[rows + at] < width[at]:
+                width[at] = width[rows + at]
+            if not mosts[at] - leasts[at] < bent:
+                width[at] = 0
+        for at in range(forths):
+            if width[forth_row[at]] > 0 and height[at] <= width[forth_row[at]]:
+                counted_forth[forth_row[at]] += 1
+        for at in range(backs):
+            if width[back_row[at]] > 0 and height[forths + at] <= width[back_row[at]]:
+                counted_back[back_row[at]] += 1
+    free(width)
+    free(height)
+    return near_forth, near_back
+
+
+cdef bint in_order(const Py_ssize_t[::1] row) noexcept nogil:
+    cdef Py_ssize_t at
+    for at in range(1, row.shape[0]):
+        if row[at] < row[at - 1]:
+            return False
+    return True

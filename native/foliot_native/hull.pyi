@@ -1,10 +1,9 @@
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
-def lower_layers(
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    least: NDArray[np.float64],
-    most: NDArray[np.float64],
-    layers: int,
-) -> NDArray[np.bool_]: ...
+_Probes: TypeAlias = tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]
+_Slopes: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+def prune(probes: _Probes, back: bool, slopes: _Slopes, apart: float, layers: int) -> NDArray[np.bool_]: ...

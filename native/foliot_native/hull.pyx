@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from libc.math cimport INFINITY, fabs, isfinite, isnan
+from libc.math cimport INFINITY, fabs, isnan
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 cdef double TOUCH_NS = 1e-6
@@ -90,11 +91,13 @@ cdef void peel(
 ) noexcept nogil:
     cdef Py_ssize_t point, left
     cdef double limit = INFINITY, slope = (least + most) / 2
+    if layers <= 0:
+        return
     if points > layers:
         limit = bound(cloud, x, y, points, slope, (most - least) / 2, layers)
     cloud.points = 0
     for point in range(points):
-        if isfinite(y[point]) and (points <= layers or y[point] - slope * x[point] <= limit):
+        if points <= layers or y[point] - slope * x[point] <= limit:
             cloud.x[cloud.points], cloud.y[cloud.points] = x[point], y[point]
             cloud.place[cloud.points] = point
             cloud.found[cloud.points] = 0
@@ -113,43 +116,99 @@ cdef void peel(
         cloud.points = left
 
 
-def lower_layers(x, y, least, most, Py_ssize_t layers):
-    """Selects the points on the first lower hulls of each row, peeled one after another.
+cdef inline double since(int64_t value, int64_t first) noexcept nogil:
+    # Wraps as in numpy, where C leaves it open.
+    return <double> <int64_t> (<uint64_t> value - <uint64_t> first)
+
+
+cdef void prune_cloud(
+    Cloud *cloud, double *x, double *y, const int64_t *transmit_ns, const int64_t *receive_ns, bint back,
+    Py_ssize_t points, double least, double most, double apart, Py_ssize_t layers, unsigned char *keep,
+) noexcept nogil:
+    # Relative to the first point, so that floats hold them, and then to the middle.
+    cdef Py_ssize_t point
+    cdef int64_t first_ns = <int64_t> (<uint64_t> receive_ns[0] - <uint64_t> transmit_ns[0])
+    cdef double low = 0, high = 0
+    for point in range(points):
+        x[point] = (
+            since(receive_ns[0], receive_ns[point]) if back else since(transmit_ns[point], transmit_ns[0])
+        )
+        y[point] = since(<int64_t> (<uint64_t> receive_ns[point] - <uint64_t> transmit_ns[point]), first_ns)
+        if x[point] < low:
+            low = x[point]
+        if x[point] > high:
+            high = x[point]
+    for point in range(points):
+        x[point] -= (high + low) / 2
+    peel(cloud, x, y, keep, points, -apart, apart, 1)
+    peel(cloud, x, y, keep, points, least, most, layers)
+
+
+def prune(probes, bint back, slopes, double apart, Py_ssize_t layers):
+    """Selects the probes of each row that can decide the fit of a line under the cloud of its delays.
 
     Parameters:
-        x, y: the clouds, a row each. A missing point has y = inf and x = 0.
-        least, most: the range of slopes of each row.
-        layers: how many hulls are peeled off.
+        probes: row, transmit_ns and receive_ns of each; they are ordered by row.
+        back: they came from the responder. A point's x is the initiator's clock in either direction.
+        slopes: least and most of each row of the table, the range that its line can have.
+        apart: one layer is kept for all slopes that are at most so large.
+        layers: so many are kept for the range.
 
     Raises:
-        ValueError: the arrays are not of one shape.
+        ValueError: columns of one table have different lengths, or rows are not in order.
+        IndexError: a row is not in the table.
     """
-    cdef const double[:, ::1] xs = np.ascontiguousarray(x, np.float64)
-    cdef const double[:, ::1] ys = np.ascontiguousarray(y, np.float64)
-    cdef const double[::1] leasts = np.ascontiguousarray(least, np.float64)
-    cdef const double[::1] mosts = np.ascontiguousarray(most, np.float64)
-    cdef Py_ssize_t row, rows = ys.shape[0], points = ys.shape[1]
-    if xs.shape[0] != rows or xs.shape[1] != points or leasts.shape[0] != rows or mosts.shape[0] != rows:
-        raise ValueError(f"clouds of {rows} by {points} points, with x, slopes or both of another shape")
-    result = np.zeros((rows, points), np.bool_)
-    if rows == 0 or points == 0 or layers <= 0:
+    cdef const Py_ssize_t[::1] places = np.ascontiguousarray(probes[0], np.intp)
+    cdef const int64_t[::1] transmit = np.ascontiguousarray(probes[1], np.int64)
+    cdef const int64_t[::1] receive = np.ascontiguousarray(probes[2], np.int64)
+    cdef const double[::1] leasts = np.ascontiguousarray(slopes[0], np.float64)
+    cdef const double[::1] mosts = np.ascontiguousarray(slopes[1], np.float64)
+    cdef Py_ssize_t count = places.shape[0], longest, first, stop
+    if transmit.shape[0] != count or receive.shape[0] != count or leasts.shape[0] != mosts.shape[0]:
+        raise ValueError("columns of one table have different lengths")
+    longest = longest_run(places, leasts.shape[0])
+    result = np.zeros(count, np.bool_)
+    if count == 0:
         return result
-    cdef unsigned char[:, ::1] keep = result.view(np.uint8)
+    cdef unsigned char[::1] keep = result.view(np.uint8)
     cdef Cloud cloud
-    cdef Py_ssize_t kept = min(layers, points)
+    cdef Py_ssize_t kept = min(max(layers, 1), longest)
     cdef char *memory = <char *> malloc(
-        points * (2 * sizeof(double) + 3 * sizeof(Py_ssize_t) + 1) + kept * sizeof(double) + 2 * sizeof(Py_ssize_t)
+        longest * (4 * sizeof(double) + 3 * sizeof(Py_ssize_t) + 1) + kept * sizeof(double) + 2 * sizeof(Py_ssize_t)
     )
     if memory == NULL:
         raise MemoryError
-    cloud.x = <double *> memory
-    cloud.y = cloud.x + points
-    cloud.least = cloud.y + points
+    cdef double *x = <double *> memory
+    cdef double *y = x + longest
+    cloud.x = y + longest
+    cloud.y = cloud.x + longest
+    cloud.least = cloud.y + longest
     cloud.place = <Py_ssize_t *> (cloud.least + kept)
-    cloud.pending = cloud.place + points
-    cloud.found = <unsigned char *> (cloud.pending + 2 * points + 2)
+    cloud.pending = cloud.place + longest
+    cloud.found = <unsigned char *> (cloud.pending + 2 * longest + 2)
     with nogil:
-        for row in range(rows):
-            peel(&cloud, &xs[row, 0], &ys[row, 0], &keep[row, 0], points, leasts[row], mosts[row], layers)
+        first = 0
+        while first < count:
+            stop = first + 1
+            while stop < count and places[stop] == places[first]:
+                stop += 1
+            prune_cloud(
+                &cloud, x, y, &transmit[first], &receive[first], back, stop - first,
+                leasts[places[first]], mosts[places[first]], apart, layers, &keep[first],
+            )
+            first = stop
     free(memory)
     return result
+
+
+cdef Py_ssize_t longest_run(const Py_ssize_t[::1] row, Py_ssize_t rows) except -1:
+    cdef Py_ssize_t at, first = 0, longest = 0
+    for at in range(row.shape[0]):
+        if not 0 <= row[at] < rows:
+            raise IndexError(f"row {row[at]} of a table of {rows}")
+        if at and row[at] != row[at - 1]:
+            if row[at] < row[at - 1]:
+                raise ValueError("rows are not in order")
+            first = at
+        longest = max(longest, at + 1 - first)
+    return longest

@@ -97,17 +97,18 @@ def one_way_ns(heard: Completed, own: References, peers: References) -> tuple[Ro
     A delay that the clocks' errors made negative is given as it is. One beyond an hour comes of no clock's error, and
     is left out.
     """
-    return _one_way_ns(heard.row, heard.transmit_ns, heard.receive_ns, peers.columns, own.columns)
+    return _one_way_ns((heard.row, heard.transmit_ns, heard.receive_ns), peers.columns, own.columns, _HOUR_NS)
 
 
 def one_way_ns_by_numpy(
-    row: Rows, transmit_ns: Times, receive_ns: Times, sender: ReferenceColumns, receiver: ReferenceColumns
+    probes: tuple[Rows, Times, Times], sender: ReferenceColumns, receiver: ReferenceColumns, within_ns: int
 ) -> tuple[Rows, Times]:
     """The twin of `foliot_native.delays.one_way_ns`."""
+    row, transmit_ns, receive_ns = probes
     left_ns, sure = sender.read(row, transmit_ns)
     came_ns, sure_too = receiver.read(row, receive_ns)
     delay_ns = came_ns - left_ns
-    known = sure & sure_too & (delay_ns > -_HOUR_NS) & (delay_ns < _HOUR_NS)
+    known = sure & sure_too & (delay_ns > -within_ns) & (delay_ns < within_ns)
     return row[known], delay_ns[known]
 
 
@@ -167,7 +168,7 @@ def count_by_bucket_by_numpy(
 
 
 _compiled = native.compiled("delays")
-_one_way_ns: Callable[[Rows, Times, Times, ReferenceColumns, ReferenceColumns], tuple[Rows, Times]] = (
+_one_way_ns: Callable[[tuple[Rows, Times, Times], ReferenceColumns, ReferenceColumns, int], tuple[Rows, Times]] = (
     _compiled.one_way_ns if _compiled else one_way_ns_by_numpy
 )
 _digest: Callable[[Rows, Times, int], tuple[Times, Times, Times]] = _compiled.digest if _compiled else digest_by_numpy

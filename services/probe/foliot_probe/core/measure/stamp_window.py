@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS, SIEVED, CodedPairs
-from foliot_probe.core.measure.hull_pruning import lower_layers
+from foliot_probe.core.measure.hull_pruning import prune
 from foliot_probe.core.measure.near_floor import near_floor
 from foliot_probe.core.measure.sessions import joined
-from foliot_probe.core.measure.slope_range import SlopeRange
 from foliot_probe.core.packet import KINDS
 from foliot_schemas import StampRow
 from foliot_schemas.observation import Stream
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_probe.core.measure.sessions import Completed
+    from foliot_probe.core.measure.slope_range import SlopeRange
     from foliot_probe.core.stream_table import StreamEnds
 
     Rows = NDArray[np.intp]
@@ -127,7 +127,7 @@ class StampWindow:
         for direction, (chosen, _) in enumerate(sifted):
             for some in _slices(chosen.row):
                 kept = chosen.take(some)
-                kept = kept.take(self._prune(direction, kept, tilt))
+                kept = kept.take(prune(kept, back=direction == _BACK, tilt=tilt, layers=self._tolerated))
                 pruned.append((kept.row, _points(direction, kept)))
                 yield None
         row = np.concatenate([rows for rows, _ in pruned])
@@ -167,28 +167,6 @@ class StampWindow:
         purely[purely < np.maximum(_LEAST_PURE, _LEAST_SHARE * every)] = 0
         chosen = np.flatnonzero(np.where(purely[done.row] > 0, pure, True))
         return done.take(chosen[np.argsort(done.row[chosen], kind="stable")]), purely
-
-    def _prune(self, direction: int, sifted: Completed, tilt: SlopeRange) -> NDArray[np.bool_]:
-        """Selects the points that can decide.
-
-        Their x is the initiator's clock in either direction. Reflected, the upper cloud is a lower one too.
-        """
-        row, transmit_ns, receive_ns = sifted.row, sifted.transmit_ns, sifted.receive_ns
-        present, first, cloud = np.unique(row, return_index=True, return_inverse=True)
-        x_ns, y_ns = transmit_ns if direction == _FORTH else -receive_ns, receive_ns - transmit_ns
-        # Relative to their cloud's first point, so that floats hold them.
-        x_ns, y_ns = x_ns - x_ns[first][cloud], y_ns - y_ns[first][cloud]
-        place = np.arange(len(cloud)) - first[cloud]
-        shape = len(first), int(place.max()) + 1
-        x, y = np.zeros(shape), np.full(shape, np.inf)
-        x[cloud, place], y[cloud, place] = x_ns, y_ns
-        x -= (x.max(axis=1) + x.min(axis=1))[:, None] / 2
-        # One layer is kept whatever the slope: the hard bound of the offset rests on nothing that was said before.
-        keep = lower_layers(x, y, SlopeRange.unknown(len(first)), 1) | lower_layers(
-            x, y, tilt.of(present), self._tolerated
-        )
-        kept: NDArray[np.bool_] = keep[cloud, place]
-        return kept
 
 
 def _points(direction: int, kept: Completed) -> NDArray[Any]:

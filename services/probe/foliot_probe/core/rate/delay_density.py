@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot import native
 from foliot.columns import grown
 from foliot_probe.core.measure.one_way_delay import one_way_ns
 from foliot_probe.core.measure.sessions import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,19 +71,27 @@ def densities(
         done = done.take(wanted[done.row])
         result.heard[done.row] = True
         row, delay_ns = one_way_ns(done, receiver, sender)
-        order = np.lexsort((delay_ns, row))
-        row, delay_ns = row[order], delay_ns[order]
-        np.maximum(result.ns, _gap_ns(row, delay_ns, rows, 1), out=result.ns)
-        np.maximum(result.halved_ns, _gap_ns(row, delay_ns, rows, 2), out=result.halved_ns)
+        for column, every in ((result.ns, 1), (result.halved_ns, 2)):
+            gaps_ns = _least_gaps(row, delay_ns, rows, _LEFT_OUT * every, _GAPS * every)
+            np.maximum(column, gaps_ns * every, out=column)
         yield
     return result
 
 
-def _gap_ns(row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, every: int) -> Floats:
-    """The mean gap (ns) between each row's least delays, ordered by row and delay, of which every so many count."""
+def least_gaps_by_numpy(
+    row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, left_out: int, gaps: int
+) -> Floats:
+    """The twin of `foliot_native.delays.least_gaps`."""
+    order = np.lexsort((delay_ns, row))
+    row, delay_ns = row[order], delay_ns[order]
     each, start, count = np.unique(row, return_index=True, return_counts=True)
-    first, last = _LEFT_OUT * every, (_LEFT_OUT + _GAPS) * every
-    each, start = each[count > last], start[count > last]
+    each, start = each[count > left_out + gaps], start[count > left_out + gaps]
     gap_ns = np.full(rows, np.inf)
-    gap_ns[each] = (delay_ns[start + last] - delay_ns[start + first]) / _GAPS
+    gap_ns[each] = (delay_ns[start + left_out + gaps] - delay_ns[start + left_out]) / gaps
     return gap_ns
+
+
+_compiled = native.compiled("delays")
+_least_gaps: Callable[[NDArray[np.intp], NDArray[np.int64], int, int, int], Floats] = (
+    _compiled.least_gaps if _compiled else least_gaps_by_numpy
+)
