@@ -10,6 +10,7 @@
 # make page     the gateway's page, if its sources have changed
 # make node     probe, agent and the command foliot, installed for this host into PREFIX=/opt/foliot
 # make central  the central services and the command foliot, likewise
+# make wheels   native/ compiled for x86-64 and arm64, as wheels in run/release
 # make proto    the gateway's gRPC interface, built from schemas/proto by buf, unless that would break what others built on
 # make proto-release  of a release alone: from then on, make lint and make proto refuse what would break clients of this interface
 # make clean    what the others made
@@ -40,7 +41,7 @@ node_members := schemas sdk services/probe services/agent
 central_pins := gateway sync detector remediator keys
 central_members := schemas sdk services/gateway services/sync services/detector services/remediator
 
-.PHONY: demo test compose-test bench train plots fuzz lint docs page node central pins asyncapi proto proto-release clean
+.PHONY: demo test compose-test bench train plots fuzz lint docs page node central wheels pins asyncapi proto proto-release clean
 
 demo: $(VENV)/.run $(VENV)/.native
 	@$(MAKE) -s page || echo "The page was not built: see above. The demo goes on without it."
@@ -94,6 +95,10 @@ node central: $(VENV)/.run
 	@native/install $(BIN) run/wheels || true
 	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --no-deps --reinstall run/wheels/*.whl
 	@echo "installed: $(PREFIX)/bin/foliot"
+
+# For the version of Python that PYTHON is, and glibc 2.17 or newer.
+wheels: $(VENV)/.dev
+	@native/wheels $(BIN) run/release
 
 # Writes the hashed requirements from the *.in files. No lock file of uv's: it records where packages were fetched from.
 # A role's are what its own pyproject asks for, in the versions of run.txt: what its image installs. So are those of `foliot keys`, by the sdk's.
