@@ -92,7 +92,7 @@ node central: $(VENV)/.run
 	$(call fetch,$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --require-hashes $(addprefix -r requirements/,$(addsuffix .txt,$($@_pins))))
 	rm -rf run/wheels
 	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w run/wheels $(addprefix ./,$($@_members))
-	@native/install $(BIN) run/wheels || true
+	@native/install $(BIN) run/wheels || $(BIN)/uv pip uninstall -q --python $(PREFIX)/bin/python foliot-native
 	$(BIN)/uv pip install -q --python $(PREFIX)/bin/python --no-deps --reinstall run/wheels/*.whl
 	@echo "installed: $(PREFIX)/bin/foliot"
 
@@ -128,7 +128,7 @@ proto-release: $(PROTO)/node_modules/.done
 	$(NPM) --prefix $(abspath $(PROTO)) run -s release
 
 clean:
-	rm -rf $(VENV) run native/build native/foliot_native/*.so $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules $(PROTO)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) run native/build native/*.egg-info native/foliot_native/*.so $(dir $(PAGE)) $(WEB)/node_modules $(CHECK)/node_modules $(PROTO)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/uv: requirements/setup.txt

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _VARIABLE = "FOLIOT_NATIVE"
+OFF = f"{_VARIABLE} is off"
+"""The reason of `why_python` that the environment gives, and not the installation."""
 _INTERFACE = 1
 """`foliot_native.INTERFACE` of the functions that this version calls."""
 
@@ -66,7 +68,7 @@ def _find(name: str) -> tuple[ModuleType | None, str]:
 
 def _package() -> tuple[ModuleType | None, str]:
     if os.environ.get(_VARIABLE) == "off":
-        return None, f"{_VARIABLE} is off"
+        return None, OFF
     try:
         package = importlib.import_module("foliot_native")
     except ModuleNotFoundError:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foliot import native
 from foliot.node.addressing import describe
 from foliot.settings import NodeSettings, SettingsError
 from foliot_agent.install import addressing, checks, envfile, kernel_trial
@@ -164,8 +165,8 @@ def test_whether_code_is_compiled_is_told():
     assert checks.native_code("").level == "ok"
     found = checks.native_code("foliot-native is not installed")
     assert found.level == "note"
-    assert "run in Python, as foliot-native is not installed; " in str(found)
-    assert "make node" in found.to_do
+    assert "as foliot-native is not installed; install by `make node`" in str(found)
+    assert checks.native_code(native.OFF).to_do == "leave the variable out"
 
 
 def test_what_a_driver_answers_is_read():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foliot import native
 from foliot_agent.core import overlay_layout
 from foliot_agent.install import kernel_trial
 from foliot_agent.install.findings import note, ok, stop, warn
@@ -137,11 +138,11 @@ def native_code(why_python: str) -> Finding:
     """Whether the probe's inner loops are compiled, or why not."""
     if not why_python:
         return ok("code", "the probe's inner loops are compiled")
-    return note(
-        "code",
-        f"the probe's inner loops run in Python, as {why_python}",
-        "for less of the processor, install by `make node` where there is a C compiler, or foliot-native as a wheel",
-    )
+    to_do = "install by `make node` where there is a C compiler, or install foliot-native as a wheel"
+    if why_python == native.OFF:
+        to_do = "leave the variable out"
+    said = f"the probe's inner loops run in Python, and take more of the processor, as {why_python}"
+    return note("code", said, to_do)
 
 
 def bus(version: str, *, jetstream: bool, ahead: Ahead | None, nodes: int) -> tuple[Finding, ...]:
