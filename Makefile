@@ -142,7 +142,7 @@ $(VENV)/.run: requirements/run.txt $(MANIFESTS) $(VENV)/bin/uv
 	@touch $@
 
 # Where nothing can be compiled it is tried again each time, as a compiler may have come meanwhile.
-$(VENV)/.native: $(NATIVE) requirements/build.txt requirements/zig.txt $(VENV)/.run
+$(VENV)/.native: $(NATIVE) requirements/build.txt requirements/zig.txt | $(VENV)/.run
 	@! native/install $(BIN) || touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run | $(VENV)/.native
