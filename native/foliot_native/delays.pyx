@@ -289,12 +289,12 @@ cdef void order_bytes(uint8_t *values, Py_ssize_t count) noexcept nogil:
 
 
 def least_gaps(row, delay_ns, Py_ssize_t rows, Py_ssize_t left_out, Py_ssize_t gaps):
-    """The mean gap (ns) between the least delays of each row of a table; inf: it has too few.
+    """The mean gap (ns) between the least delays of each row of a table, of all and of every second; inf: too few.
 
     Parameters:
         row, delay_ns: of each delay, in any order.
-        left_out: so many of the least of a row do not count.
-        gaps: so many count.
+        left_out: so many of the least do not count.
+        gaps: so many count; of every second delay, each reaches over two.
 
     Raises:
         ValueError: as many rows as delays are needed, nothing can be left out but delays, and a mean needs a gap.
@@ -306,14 +306,14 @@ def least_gaps(row, delay_ns, Py_ssize_t rows, Py_ssize_t left_out, Py_ssize_t g
     cdef int64_t value
     if delays.shape[0] != count:
         raise ValueError(f"{count} rows with {delays.shape[0]} delays")
-    if not (0 <= left_out < FEW and 1 <= gaps < FEW - left_out):
-        raise ValueError(f"{left_out} delays left out, and {gaps} gaps: more than {FEW} delays, or less than none")
-    needed = left_out + gaps + 1
+    if not (0 <= left_out < FEW and 1 <= gaps < FEW // 2 - left_out):
+        raise ValueError(f"{left_out} delays left out, and {gaps} gaps: {FEW // 2} or more, or less than none")
+    needed = 2 * (left_out + gaps) + 1
     check(places, rows)
-    result = np.full(rows, np.inf)
+    of_all, of_halved = np.full(rows, np.inf), np.full(rows, np.inf)
     if count == 0:
-        return result
-    cdef double[::1] gap_ns = result
+        return of_all, of_halved
+    cdef double[::1] gap_ns = of_all, halved_ns = of_halved
     # The least delays of each row, in order, and how many of them are known yet.
     cdef int64_t *least = <int64_t *> malloc(rows * needed * sizeof(int64_t))
     cdef uint8_t *kept = <uint8_t *> calloc(rows, 1)
@@ -335,12 +335,16 @@ def least_gaps(row, delay_ns, Py_ssize_t rows, Py_ssize_t left_out, Py_ssize_t g
                 known -= 1
             least[first + known] = value
         for place in range(rows):
+            first = place * needed
+            if kept[place] > left_out + gaps:
+                gap_ns[place] = <double> minus(least[first + left_out + gaps], least[first + left_out]) / <double> gaps
             if kept[place] == needed:
-                first = place * needed
-                gap_ns[place] = <double> minus(least[first + needed - 1], least[first + left_out]) / <double> gaps
+                halved_ns[place] = (
+                    <double> minus(least[first + needed - 1], least[first + 2 * left_out]) / <double> gaps
+                )
     free(least)
     free(kept)
-    return result
+    return of_all, of_halved
 
 
 cdef double at_rank(double *values, Py_ssize_t count, Py_ssize_t rank) noexcept nogil:

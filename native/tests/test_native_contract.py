@@ -172,13 +172,13 @@ def test_counts_are_the_same(data):
 
 
 @MANY
-@given(st.data(), st.integers(0, 20), st.integers(1, 11))
+@given(st.data(), st.integers(0, 10), st.integers(1, 5))
 def test_gaps_between_the_least_delays_are_the_same(data, left_out, gaps):
     """Of rows with enough delays, and of those with too few."""
     rows, row = data.draw(probes(150))
     delay_ns = data.draw(arrays(np.int64, len(row), elements=TIMES))
     asked = row, delay_ns, rows, left_out, gaps
-    same([delays.least_gaps(*asked)], [delay_density.least_gaps_by_numpy(*asked)])
+    same(delays.least_gaps(*asked), delay_density.least_gaps_by_numpy(*asked))
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1 << 62, -(1 << 63)])
@@ -235,6 +235,6 @@ def test_numbers_that_would_lead_out_of_an_array_are_refused(share):
         delays.count_by_bucket(row, row, one, 1, np.arange(256))
     with pytest.raises(ValueError, match="share"):
         delays.near_floor((row, one, one), (row, one, one), (np.zeros(1), np.zeros(1)), 1.0, share)
-    for left_out, gaps in ((-1, 3), (0, 0), (20, 12), (1 << 62, 1 << 62)):
+    for left_out, gaps in ((-1, 3), (0, 0), (10, 6), (1 << 62, 1 << 62)):
         with pytest.raises(ValueError, match="gaps"):
             delays.least_gaps(row, one, 1, left_out, gaps)

@@ -71,27 +71,29 @@ def densities(
         done = done.take(wanted[done.row])
         result.heard[done.row] = True
         row, delay_ns = one_way_ns(done, receiver, sender)
-        for column, every in ((result.ns, 1), (result.halved_ns, 2)):
-            gaps_ns = _least_gaps(row, delay_ns, rows, _LEFT_OUT * every, _GAPS * every)
-            np.maximum(column, gaps_ns * every, out=column)
+        gaps_ns, halved_ns = _least_gaps(row, delay_ns, rows, _LEFT_OUT, _GAPS)
+        np.maximum(result.ns, gaps_ns, out=result.ns)
+        np.maximum(result.halved_ns, halved_ns, out=result.halved_ns)
         yield
     return result
 
 
 def least_gaps_by_numpy(
     row: NDArray[np.intp], delay_ns: NDArray[np.int64], rows: int, left_out: int, gaps: int
-) -> Floats:
+) -> tuple[Floats, Floats]:
     """The twin of `foliot_native.delays.least_gaps`."""
     order = np.lexsort((delay_ns, row))
     row, delay_ns = row[order], delay_ns[order]
     each, start, count = np.unique(row, return_index=True, return_counts=True)
-    each, start = each[count > left_out + gaps], start[count > left_out + gaps]
-    gap_ns = np.full(rows, np.inf)
-    gap_ns[each] = (delay_ns[start + left_out + gaps] - delay_ns[start + left_out]) / gaps
-    return gap_ns
+    of_all, of_halved = np.full((2, rows), np.inf)
+    for column, every in ((of_all, 1), (of_halved, 2)):
+        first, last = left_out * every, (left_out + gaps) * every
+        enough = count > last
+        column[each[enough]] = (delay_ns[start[enough] + last] - delay_ns[start[enough] + first]) / gaps
+    return of_all, of_halved
 
 
 _compiled = native.compiled("delays")
-_least_gaps: Callable[[NDArray[np.intp], NDArray[np.int64], int, int, int], Floats] = (
+_least_gaps: Callable[[NDArray[np.intp], NDArray[np.int64], int, int, int], tuple[Floats, Floats]] = (
     _compiled.least_gaps if _compiled else least_gaps_by_numpy
 )
