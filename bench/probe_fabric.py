@@ -109,8 +109,7 @@ class Peers:
             for engine in self._engines:
                 engine.listen(now_ns)
                 engine.speak(tick)
-                engine.take_completed()
-                engine.sessions.count()
+                engine.packets.take_report()
             await asyncio.sleep((began_ns + (tick + 1) * tick_ns - time.monotonic_ns()) / _NANOSECONDS)
 
     async def stop(self) -> None:

@@ -19,8 +19,10 @@ def grown(column: Column, rows: int, fill: float = 0) -> Column:
     missing = rows - len(column)
     if missing <= 0:
         return column
-    more = np.full((missing, *column.shape[1:]), fill, column.dtype)
-    return np.concatenate([column, more])  # type: ignore[return-value]
+    # Joining two would give fields the byte order of the machine.
+    wide = np.full((rows, *column.shape[1:]), fill, column.dtype)
+    wide[: len(column)] = column
+    return wide  # type: ignore[return-value]
 
 
 def widen(owner: object, rows: int) -> None:

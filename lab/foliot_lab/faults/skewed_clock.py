@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
 
-from foliot.clock import HostClock
+from foliot.clock import HostClock, InjectedError
 from foliot.clock.lab_clock import VARIABLE
 from foliot.clock.realtime_map import CrossTimestamp
 from foliot.settings import SettingsError
@@ -73,6 +73,12 @@ class Skew:
         total: NDArray[np.int64] = np.rint(moved).astype(np.int64) + (self.spec.offset_ns + self.step_ns())
         return total
 
+    def as_arrays(self) -> InjectedError:
+        """The same for compiled code."""
+        stepped_ns = np.zeros(1, np.int64) if self._steps is None else np.frombuffer(self._steps, np.int64)
+        spec = self.spec
+        return InjectedError(spec.start_raw_ns, spec.offset_ns, spec.drift_ppb, self._walk_ns, stepped_ns)
+
 
 def _walk(spec: SkewSpec) -> NDArray[np.float64]:
     """The wander's offset in ns at every whole second: the integral of a random walk of the drift."""
@@ -88,6 +94,7 @@ class SkewedClock(HostClock):
 
     def __init__(self, name: str, skew: Skew) -> None:
         self._skew = skew
+        self.injected = skew.as_arrays()
         super().__init__(name)
 
     def local_ns(self) -> int:

@@ -38,12 +38,31 @@ class Moment(NamedTuple):
     """A leap second that is to come: 1 inserted, -1 deleted."""
 
 
+class InjectedError(NamedTuple):
+    """The error that a lab injects in a host's clock, as arrays, for compiled code.
+
+    Local time is CLOCK_MONOTONIC_RAW and `offset_ns`, `stepped_ns`, and what it has gained since `start_ns` of
+    CLOCK_MONOTONIC_RAW: by `rate_ppb`, and by the straight lines between the values of `walk_ns`.
+    """
+
+    start_ns: int
+    offset_ns: int
+    rate_ppb: float
+    walk_ns: NDArray[np.float64]
+    """At each whole second since `start_ns`. Before the first it is like that, after the last like that; empty: 0."""
+    stepped_ns: NDArray[np.int64]
+    """The sum of all steps so far: one value, which changes."""
+
+
 class HostClock:
     """The system clock of a node: CLOCK_MONOTONIC_RAW, read as reference time by sync's last state of it.
 
     Parameters:
         name: the clock's name in the inventory.
     """
+
+    injected: InjectedError | None = None
+    """None: on no host but those of a lab is there any."""
 
     def __init__(self, name: str) -> None:
         from foliot.clock.realtime_map import RealtimeMap  # noqa: PLC0415 - it needs numpy, and a program that only wants the time has no such clock

@@ -66,19 +66,28 @@ class RealtimeMap:
         if len(stamps_ns) and (
             int(stamps_ns.max()) > last.realtime_ns or time.clock_gettime_ns(time.CLOCK_REALTIME) < last.realtime_ns
         ):
-            self._add(self.reading())
-        raw_ns = self._mapped(stamps_ns)
+            self.add(self.reading())
+        return self.mapped(stamps_ns)
+
+    @property
+    def stepped(self) -> bool:
+        """Whether there was a step, and older stamps may wait."""
+        return self._step is not None
+
+    def mapped(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Turns stamps that were made before the last reading."""
+        raw_ns = self._interpolated(stamps_ns)
         if self._step is None:
             return raw_ns
         last_ns, step = self._readings[-1].raw_ns, self._step
         if last_ns - step.until_ns > _WAITING_NS:
             self._step = None
-        then_ns = self._mapped(stamps_ns + step.by_ns)
+        then_ns = self._interpolated(stamps_ns + step.by_ns)
         fits = (then_ns > step.since_ns - _WAITING_NS) & (then_ns <= step.until_ns)
         # As stamps of now, these would be of the future, or of before the step.
         return np.where(fits & ((raw_ns > last_ns) | (raw_ns < step.since_ns)), then_ns, raw_ns)
 
-    def _mapped(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _interpolated(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         base = self._readings[0]
         at_ns = [each.realtime_ns - base.realtime_ns for each in self._readings]
         moved_ns = [each.realtime_ns - each.raw_ns - (base.realtime_ns - base.raw_ns) for each in self._readings]
@@ -97,7 +106,8 @@ class RealtimeMap:
         before_ns, realtime_ns, after_ns = (sum(each) for each in zip(*quick, strict=True))
         return CrossTimestamp((before_ns + after_ns) // (2 * len(quick)), realtime_ns // len(quick))
 
-    def _add(self, reading: CrossTimestamp) -> None:
+    def add(self, reading: CrossTimestamp) -> None:
+        """Takes a reading of both clocks, later than all before."""
         last = self._readings[-1]
         raw_ns, realtime_ns = reading.raw_ns - last.raw_ns, reading.realtime_ns - last.realtime_ns
         if abs(realtime_ns - raw_ns) > _STEEPEST * raw_ns:

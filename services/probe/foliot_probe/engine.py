@@ -1,31 +1,25 @@
-"""The tick of a probe: it reads packets and the stamps of those sent in the last tick, judges silence, and sends due probes.
-
-The kernel stamps every packet when it comes or leaves, so the sockets need no reading in between. A tick reads them all
-in batches. A wake-up per arriving packet would cost more than everything else together.
-"""
+"""The streams of a node: whom it probes, over which sockets, how often and how large; a packet loop does it."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import errno
-import itertools
+import os
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
 
-from foliot.columns import enlarge, grown
-from foliot_probe.core.measure.sessions import Completed, Sessions
-from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
-from foliot_probe.core.packet import IDLE_US, IN_USE, IP_UDP_BYTES, MOST_BYTES, ProbePacket, is_probe
+from foliot.native import compiled
+from foliot_probe.core.measure.sessions import Completed
+from foliot_probe.core.packet import IDLE_US, MOST_BYTES
 from foliot_probe.core.rate.demand import Demand
-from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, send_order
-from foliot_probe.core.rate.send_schedule import SendSchedule
 from foliot_probe.core.stream_table import StreamTable
-from foliot_probe.io.timestamp_check import StampChecks
-from foliot_probe.io.udp_batch import Inbox, Outbox, describe_errno, interface_mtus, open_socket
+from foliot_probe.io.timestamp_check import DIRECTIONS
+from foliot_probe.io.udp_batch import interface_mtus, open_socket
+from foliot_probe.numpy_loop import NumpyPacketLoop
+from foliot_probe.packet_loop import Report, SilenceChanges
 
 if TYPE_CHECKING:
     import socket
@@ -33,78 +27,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.clock import HostClock
-    from foliot_probe.io.udp_batch import Arrivals, Batch
+    from foliot_probe.packet_loop import PacketLoop
     from foliot_probe.settings import ProbeSettings
     from foliot_schemas import Node
 
-    Rows = NDArray[np.intp]
-
 log = structlog.get_logger()
 
-_SLOTS = 512
-"""Packets in a batch: as many as a node with eight NICs and ten peers finds in a tick.
-
-Each further batch costs as much as the first.
-"""
-_MOST_FAILURES = 3
-"""Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 _OVERDUE = 5
 """Probes in a row of a path that idles that must be missing, so that chance has not lost them all."""
 _MILLISECOND_NS = 1_000_000
-_NOBODY = np.zeros(0, np.intp)
-
-
-class SilenceChanges(NamedTuple):
-    """Rows whose incoming path has just fallen silent, or speaks again."""
-
-    fell: Rows
-    again: Rows
 
 
 class Engine:
-    """Sockets and state of all streams of a node. Every time given to it is monotonic and in ns."""
+    """Sockets and streams of a node. Every time given to it is monotonic and in ns."""
 
     def __init__(self, own: Node, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
-        """Packets so far that were foreign, unsent or dropped, by these names."""
         self._clock = clock
         self._settings = settings
-        self._tick_ns = settings.tick_ms * _MILLISECOND_NS
         self.table = StreamTable(own)
-        rows = len(self.table)
-        self.sessions = Sessions(rows)
-        self._schedule = SendSchedule(rows, settings.full_every)
         self.demand = Demand(self.table, settings)
-        self._watch = SilenceWatch(rows)
-        self._sent = np.zeros(rows, np.int64)
-        self.heard_last_ns = np.zeros(rows, np.int64)
-        """Local time when a stream was heard last, per row; 0: never."""
-        self.listened_ns = clock.local_ns()
-        """Local time when the sockets were last read.
-
-        All packets that had come by then have been heard, and none that came later.
-        """
+        self.packets = _packet_loop(self.table, clock, settings, now_ns)
+        self._rows = len(self.table)
         self._sockets: list[socket.socket | None] = [None] * len(self.table.places)
-        self._opened = np.zeros(len(self.table.places), np.bool_)
         self._mtu = np.zeros(len(self.table.places), np.int64)
         """The MTU of the device of each socket's address, in bytes; 0: not known."""
         self._refused = np.zeros(len(self.table.places), np.int64)
         """The MTU at which the kernel refused a packet of just that size, per socket; 0: it refused none."""
-        self._stamps = StampChecks([place.address for place in self.table.places])
-        self._dropped = np.zeros(len(self.table.places), np.int64)
-        self._inbox = Inbox(_SLOTS)
-        self._outbox = Outbox(PROBES_A_ROUND * rows)
-        self._random = np.random.default_rng(secrets.randbits(64))
         self._tick = 0
-        self._read_ns = now_ns
+        self._thread: threading.Thread | None = None
+        self._changed_fd = -1
 
     def close(self) -> None:
         """Close the sockets."""
+        if self._thread is not None:
+            self.packets.stop()
+            self._thread.join()
+            self._thread = None
+            os.close(self._changed_fd)
+        self.packets.close()
         for opened in self._sockets:
             if opened is not None:
                 opened.close()
         self._sockets = [None] * len(self._sockets)
-        self._inbox.close()
 
     # -- what there is to probe ---------------------------------------------------------------------------------------
 
@@ -117,8 +81,7 @@ class Engine:
                 except OSError as error:
                     log.debug("socket_awaited", address=place.address, reason=error.strerror)
                 else:
-                    self._inbox.add(number, opened)
-            self._opened[number] = self._sockets[number] is not None
+                    self.packets.add_socket(number, opened)
         self.measure_sizes()
         return self._sockets.count(None)
 
@@ -140,16 +103,20 @@ class Engine:
 
     def _set_sizes(self) -> None:
         own_bytes = np.where(self._refused == self._mtu, 0, self._mtu) * bool(self._settings.full_every)
-        self.sessions.set_sizes(own_bytes[self.table.place])
+        self.packets.set_sizes(own_bytes[self.table.place])
 
-    def _refuse_size(self, place: int) -> None:
-        """Handle a packet that the kernel found too large: the device's MTU has changed, or a lower limit holds."""
-        before = int(self._mtu[place])
+    def _refuse_sizes(self) -> None:
+        """Handle packets that the kernel found too large: a device's MTU has changed, or a lower limit holds."""
+        refused = self.packets.take_refused()
+        if not len(refused):
+            return
+        before = self._mtu.copy()
         self.measure_sizes()
-        if self._mtu[place] == before and self._refused[place] != before:
-            self._refused[place] = before
-            self._set_sizes()
-            log.warning("full_size_refused", address=self.table.places[place].address, bytes=before)
+        for place in refused.tolist():
+            if self._mtu[place] == before[place] and self._refused[place] != before[place]:
+                self._refused[place] = before[place]
+                log.warning("full_size_refused", address=self.table.places[place].address, bytes=int(before[place]))
+        self._set_sizes()
 
     def set_peer(self, peer: Node) -> tuple[list[int], list[int]]:
         """Take a peer in, or its changed record; returns the rows that ended and those that begin."""
@@ -158,8 +125,15 @@ class Engine:
         self._grow(len(self.table))
         first = self._first_sequence()
         for row in begun:
-            self.sessions.open(row, secrets.randbits(64) | 1, first)
-            self._schedule.begin(row, self.demand.sweep, self._tick)
+            self.packets.begin(
+                row,
+                int(self.table.place[row]),
+                (int(self.table.address[row]["address"]), int(self.table.address[row]["port"])),
+                session=secrets.randbits(64) | 1,
+                first=first,
+                every=self.demand.sweep,
+                tick=self._tick,
+            )
         if ended or begun:
             self.demand.peers_changed()
             self._set_sizes()
@@ -175,11 +149,8 @@ class Engine:
 
     def _end(self, rows: list[int]) -> None:
         for row in rows:
-            self.sessions.close(row)
-            self._schedule.end(row)
-            self._watch.forget(row)
+            self.packets.end(row)
             self.demand.forget(row)
-            self._sent[row] = self.heard_last_ns[row] = 0
 
     def _first_sequence(self) -> int:
         """The microseconds since 1970.
@@ -189,153 +160,82 @@ class Engine:
         return max(1, (self._clock.epoch_ns() + self._clock.local_ns()) // 1_000)
 
     def _grow(self, rows: int) -> None:
-        if rows == len(self.sessions):
-            return
-        self.sessions.grow(rows)
-        self.demand.grow(rows)
-        enlarge(self._schedule, rows)
-        enlarge(self._watch, rows)
-        self._sent, self.heard_last_ns = grown(self._sent, rows), grown(self.heard_last_ns, rows)
-        self._outbox = Outbox(PROBES_A_ROUND * rows)
+        if rows != self._rows:
+            self._rows = rows
+            self.packets.grow(rows)
+            self.demand.grow(rows)
 
     # -- a tick -------------------------------------------------------------------------------------------------------
 
-    def speak(self, tick: int) -> None:
-        """Send what is due in a tick; ticks may be missed."""
+    def start(self, start_ns: int) -> int | None:
+        """Lets the packet loop tick by itself from now on; tick 0 is at `start_ns`.
+
+        Returns an eventfd that can be read when there are changes to take. None: whoever has the engine makes the
+        ticks, by `listen` and `speak`.
+        """
+        if not self.packets.runs:
+            return None
+        self._changed_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, args=(start_ns,), name="packet-loop", daemon=True)
+        self._thread.start()
+        return self._changed_fd
+
+    def _run(self, start_ns: int) -> None:
+        try:
+            self.packets.run(start_ns, self._changed_fd)
+        except BaseException:
+            # A probe that sends nothing and looks alive would be taken for dead paths. Its supervisor starts it anew.
+            log.exception("packet_loop_died")
+            os._exit(os.EX_SOFTWARE)
+
+    def speak(self, tick: int) -> int:
+        """Send what is due in a tick, and return how many probes that were; ticks may be missed."""
+        self.adjust(tick)
+        return self.packets.send(tick)
+
+    def adjust(self, tick: int) -> None:
+        """Gives each stream the rate and the size that are wanted by now, from the next tick on."""
         self._tick = tick
-        self.demand.meet(self.sessions.take_met(), tick)
-        for row, every, coded_every, in_use in self.demand.changes(tick, self.sessions.mesh_ms):
-            self._schedule.change(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
-        self._send(tick)
+        self._refuse_sizes()
+        for place, direction in self.packets.take_missing_stamps():
+            log.warning("stamps_missing", address=self.table.places[place].address, direction=DIRECTIONS[direction])
+        self.demand.meet(self.packets.take_met(), tick)
+        for row, every, coded_every, in_use in self.demand.changes(tick, self.packets.peers_mesh_ms()):
+            self.packets.change_rate(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
+        self.packets.set_wishes(self.demand.wish_ms)
 
     def listen(self, now_ns: int) -> SilenceChanges:
         """Read the sockets until they are empty, then judge which paths are silent."""
-        self.listened_ns = self._clock.local_ns()
-        again = [self._take(batch, now_ns) for batch in self._inbox.read()]
-        if now_ns - self._read_ns > self._tick_ns + STALL_NS:
-            self._watch.excuse(now_ns)
-        self._read_ns = now_ns
-        fell = self._watch.judge(now_ns)
-        return SilenceChanges(fell, np.concatenate([_NOBODY, *again]))
-
-    def next_silence_ns(self) -> int | None:
-        """The latest time to listen again, so that a path that falls silent is reported at once."""
-        return self._watch.next_ns()
-
-    def _take(self, batch: Batch, now_ns: int) -> Rows:
-        """Take own probes that the kernel handed back, and packets that came; returns the rows that speak again."""
-        local_ns = self._clock.realtime_to_local(batch.stamp_ns)
-        left = batch.departures
-        if left is not None:
-            self._stamps.left(left.place)
-            self.sessions.left(left.probes, local_ns[left.slot])
-        if batch.arrivals is None:
-            return _NOBODY
-        return self._hear(batch.arrivals, batch.stamp_ns[batch.first :] != 0, local_ns[batch.first :], now_ns)
-
-    def _hear(self, arrived: Arrivals, stamped: NDArray[np.bool_], stamp_ns: NDArray[np.int64], now_ns: int) -> Rows:
-        place, probes = arrived.place, arrived.probes
-        row = self.table.find(place, arrived.address)
-        self._stamps.came(place, stamped)
-        local_now_ns = self._clock.local_ns()
-        if not stamped.all():
-            by_hand = self._stamps.received_by_hand()[place]
-            stamp_ns = np.where(stamped, stamp_ns, np.where(by_hand, local_now_ns, 0))
-        if arrived.dropped is not None:
-            self._excuse_dropped(place, arrived.dropped, now_ns)
-        full = arrived.lengths > ProbePacket.itemsize
-        genuine = (row >= 0) & is_probe(probes, arrived.lengths)
-        if not genuine.all():
-            self.counts["foreign"] += int(np.count_nonzero(~genuine))
-            row, probes, stamp_ns, full = row[genuine], probes[genuine], stamp_ns[genuine], full[genuine]
-        self.sessions.hear(row, probes, stamp_ns, full)
-        # A packet came after the last reading, even if the clock was stepped and its stamp says otherwise. One without
-        # a stamp came now.
-        age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns) * (stamp_ns != 0)
-        self.heard_last_ns[row] = local_now_ns - age_ns
-        return self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["use"] & IN_USE != 0)
-
-    def _excuse_dropped(self, places: Rows, counts: NDArray[np.uint32], now_ns: int) -> None:
-        for place in np.unique(places):
-            dropped = int(counts[places == place].max())
-            if dropped > self._dropped[place]:
-                self.counts["dropped"] += dropped - int(self._dropped[place])
-                self._dropped[place] = dropped
-                self._watch.excuse(now_ns, np.flatnonzero(self.table.place == place))
-
-    def _send(self, tick: int) -> None:
-        due, coded, full = self._schedule.due(tick)
-        if not len(due):
-            return
-        self.sessions.announce(
-            self._schedule.announced * (self._tick_ns // 1_000),
-            self._schedule.in_use,
-            self._stamps.kind[self.table.place],
-            self.demand.wish_ms,
-        )
-        wanted = of_tick(due, coded, full[self.sessions.full_bytes[full] > 0], len(self.table))
-        row, turn, padded = wanted
-        place = self.table.place[row]
-        order, begins = send_order(wanted, place, len(due), self._random)
-        if not self._opened.all():
-            order = order[self._opened[place[order]]]
-        row, turn, padded, place = row[order], turn[order], padded[order], place[order]
-        probes = self.sessions.compose(row, turn, padded)
-        padding = padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + ProbePacket.itemsize))
-        self._outbox.fill(probes, self.table.address[row], padding)
-        went = np.ones(len(row), np.bool_)
-        counts = np.bincount(place, minlength=len(self._sockets)).tolist()
-        stops = list(itertools.accumulate(counts))
-        for number in (*range(begins, len(counts)), *range(begins)):
-            if counts[number]:
-                stop = stops[number]
-                first = stop - counts[number]
-                local_ns = self._clock.local_ns()
-                self._send_at(number, first, stop, went)
-                if self._stamps.sent_by_hand(number, went[first:stop]):
-                    left = probes[first:stop][went[first:stop]]
-                    self.sessions.left(left, np.full(len(left), local_ns), by_ns=self._clock.local_ns())
-        np.add.at(self._sent, row[went], 1)
-
-    def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send one socket's slots; take out of `went` those that fail and, after `_MOST_FAILURES`, all others."""
-        opened = self._sockets[place]
-        assert opened is not None
-        failures = 0
-        while first < stop:
-            sent_to, number = self._outbox.send(opened, first, stop)
-            if sent_to == stop:
-                return
-            failures += 1
-            first = sent_to + 1 if failures < _MOST_FAILURES else stop
-            went[sent_to:first] = False
-            self.counts["unsent"] += first - sent_to
-            if number == errno.EMSGSIZE:
-                self._refuse_size(place)
-            log.debug("send_failed", address=self.table.places[place].address, reason=describe_errno(number))
+        self.packets.listen(now_ns)
+        return self.packets.take_changes()
 
     # -- results ------------------------------------------------------------------------------------------------------
-
-    def take_sent(self) -> NDArray[np.int64]:
-        """Probes sent since the last call, per row."""
-        sent, self._sent = self._sent, np.zeros_like(self._sent)
-        return sent
-
-    def take_completed(self) -> tuple[Completed, Completed]:
-        """Probes of which both stamps have become known since the last call: those sent, those heard."""
-        return self.sessions.outgoing.take_completed(), self.sessions.incoming.take_completed()
 
     def idle(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """The rows whose outgoing path idles, and those whose incoming one does, as other paths stand for them.
 
         One that was not heard for several times as long as it was promised idles no more: something is wrong.
         """
-        promised_us = self.sessions.promised_us
-        age_ns = self._clock.local_ns() - self.heard_last_ns
+        promised_us = self.packets.promised_us()
+        age_ns = self._clock.local_ns() - self.packets.heard_last_ns()
         incoming = (promised_us > IDLE_US) & (age_ns < _OVERDUE * 1_000 * promised_us)
         return self.demand.idle, incoming
 
-    def kinds(self) -> NDArray[np.int64]:
-        """The worse kind of stamp of each row's two ends."""
-        kinds: NDArray[np.int64] = np.maximum(self._stamps.kind[self.table.place], self.sessions.peer_kind)
-        return kinds
+
+def _packet_loop(table: StreamTable, clock: HostClock, settings: ProbeSettings, now_ns: int) -> PacketLoop:
+    """The compiled packet loop, where there is one."""
+    places, rows, tick_ns = len(table.places), len(table), settings.tick_ms * _MILLISECOND_NS
+    native = compiled("packet_loop")
+    if native is None:
+        return NumpyPacketLoop(places, rows, clock, tick_ns=tick_ns, full_every=settings.full_every, now_ns=now_ns)
+    made: PacketLoop = native.PacketLoop(
+        places,
+        rows,
+        tick_ns=tick_ns,
+        full_every=settings.full_every,
+        now_ns=now_ns,
+        seed=secrets.randbits(64),
+        error=clock.injected,
+        types=(SilenceChanges, Report, Completed),
+    )
+    return made

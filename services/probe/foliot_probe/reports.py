@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from foliot_probe.core.measure.stamp_window import WindowPart
     from foliot_probe.core.rate.delay_density import DelayDensity
     from foliot_probe.core.stream_table import StreamEnds
-    from foliot_probe.engine import Engine, SilenceChanges
+    from foliot_probe.engine import Engine
+    from foliot_probe.packet_loop import Report, SilenceChanges
     from foliot_probe.settings import ProbeSettings
     from foliot_schemas import ClockState, HostLoad
 
@@ -109,39 +110,37 @@ class Reporter:
 
     def silence(self, changes: SilenceChanges) -> DelayBatch:
         """The message about paths that have just fallen silent or speak again."""
-        paths = tuple(self._ends(int(row)).incoming for row in np.concatenate(changes))
-        heard_ns = self._reference(self._engine.heard_last_ns)
-        rows = silence_rows(changes.fell, changes.again, heard_ns, self._engine.sessions.heard_sequence)
-        return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **self._header())
+        paths = tuple(self._ends(int(row)).incoming for row in (*changes.fell, *changes.again))
+        rows = silence_rows(changes.fell, changes.again, self._reference(changes.heard_last_ns), changes.heard_sequence)
+        header = self._header(changes.listened_ns)
+        return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **header)
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
         """The messages about all paths since the last call; the first tells the host's load, if there is one."""
         engine = self._engine
-        completed = engine.take_completed()
-        self._window.add(*completed)
-        known = one_way_ns(completed[1], self._own, self._peers)
-        proven, received = engine.sessions.count()
-        full_sent, full_received = engine.sessions.count_full()
+        found = engine.packets.take_report()
+        self._window.add(found.outgoing, found.incoming)
+        known = one_way_ns(found.incoming, self._own, self._peers)
         source = {
-            "sent": engine.take_sent(),
-            "last_ns": self._reference(engine.sessions.left_ns),
-            "sequence": engine.sessions.left_sequence,
-            "unsent": np.minimum(engine.sessions.count_unsent(), MOST_UNSENT),
+            "sent": found.sent,
+            "last_ns": self._reference(found.left_ns),
+            "sequence": found.left_sequence,
+            "unsent": np.minimum(found.unsent, MOST_UNSENT),
         }
         destination = {
-            "sent": proven,
-            "received": received,
-            "full_sent": np.minimum(full_sent, MOST_FULL),
-            "full_received": np.minimum(full_received, MOST_FULL),
-            "full_bytes": engine.sessions.full_bytes,
-            "last_ns": self._reference(engine.heard_last_ns),
-            "sequence": engine.sessions.heard_sequence,
+            "sent": found.proven,
+            "received": found.received,
+            "full_sent": np.minimum(found.full_proven, MOST_FULL),
+            "full_received": np.minimum(found.full_received, MOST_FULL),
+            "full_bytes": found.full_bytes,
+            "last_ns": self._reference(found.heard_last_ns),
+            "sequence": found.heard_sequence,
             **digest(*known, len(engine.table)),
         }
-        header = self._header()
+        header = self._header(found.listened_ns)
         header["interval_ns"], self._reported_ns = now_ns - self._reported_ns, now_ns
         self._late_ns = 0
-        regular, idle_heard, told = self._split(received)
+        regular, idle_heard, told = self._split(found)
         paths = self._paths_of(regular)
         for first in range(0, len(regular), _STREAMS_PER_BATCH):
             stop = first + _STREAMS_PER_BATCH
@@ -163,9 +162,7 @@ class Reporter:
                 **header,
             )
 
-    def _split(
-        self, received: NDArray[np.int64]
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_] | None]:
+    def _split(self, found: Report) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_] | None]:
         """The live rows that a regular report has, and those that idle both ways and were heard just now.
 
         With them comes which paths of each row of the table are told, the outgoing and the incoming; None: all.
@@ -174,7 +171,7 @@ class Reporter:
         if not (idle_out.any() or idle_in.any()):
             return live, live[:0], None
         idle = (idle_out & idle_in)[live]
-        just_heard = (received > 0) & (self._engine.listened_ns - self._engine.heard_last_ns < _JUST_NS)
+        just_heard = (found.received > 0) & (found.listened_ns - found.heard_last_ns < _JUST_NS)
         told = np.stack([~idle_out, ~idle_in | just_heard], axis=1)
         return live[~idle], live[idle & just_heard[live]], told
 
@@ -211,7 +208,7 @@ class Reporter:
         ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
         probes = self._window.take()
         density = densities(probes, meshed, self._own, self._peers)
-        parts = self._window.close(probes, ends, self._engine.kinds(), tilt)
+        parts = self._window.close(probes, ends, self._engine.packets.kinds(), tilt)
         return self._steps(density, parts, header)
 
     def _steps(
@@ -231,10 +228,10 @@ class Reporter:
         engine = self._engine
         gone = np.flatnonzero(~density.heard)
         density = density.of(len(engine.table))  # peers may have come meanwhile
-        engine.sessions.mesh_ms[gone] = 0  # a peer that is gone wants nothing
+        engine.packets.forget_wishes(gone)  # a peer that is gone wants nothing
         self._speechless += 1
         trusted = self._own.valid(self._since_ns) & self._peers.known
-        repeatable = repeatable_ns(self._own, self._peers, _USUAL_NS[engine.kinds()])
+        repeatable = repeatable_ns(self._own, self._peers, _USUAL_NS[engine.packets.kinds()])
         wanted_ns = np.maximum(repeatable, self._accuracy_ns)
         engine.demand.judge(Sight(density, wanted_ns, trusted, self._speechless <= _SPEECHLESS))
 
@@ -243,11 +240,11 @@ class Reporter:
         assert ends is not None
         return ends
 
-    def _header(self) -> dict[str, Any]:
+    def _header(self, listened_ns: int) -> dict[str, Any]:
         """The fields that every batch of delays has. Its time is that of the last reading of the sockets."""
         return {
             "node": self._node,
-            "at_ns": self._engine.listened_ns + self._shift_ns(),
+            "at_ns": listened_ns + self._shift_ns(),
             "bound_ns": self._clock.bound_ns(),
             "late_ns": self._late_ns,
             "every_ns": self._interval_ns,

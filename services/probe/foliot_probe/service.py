@@ -7,11 +7,11 @@ import contextlib
 import functools
 import itertools
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
-import numpy as np
 import structlog
 
 from foliot.node import identity_claims
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from foliot.clock import HostClock
     from foliot_probe.core.measure.flow_meter import FlowInterval
     from foliot_probe.core.stream_table import StreamKey
+    from foliot_probe.packet_loop import SilenceChanges
     from foliot_schemas import ClockState, HopBatch, HostLoad, Node, NodePaths, StampBatch
     from foliot_schemas.subjects import Channel
 
@@ -134,6 +135,10 @@ class Probe:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ticks_per_interval = max(1, settings.delay_interval_ms // settings.tick_ms)
+        self._interval_s = settings.delay_interval_ms / 1_000
+        self._turn_s = self._tick_s
+        """The time between two turns of the probe: a tick, or a report's interval where the packet loop ticks itself."""
+        self._changed_fd: int | None = None
         self._ticks_per_trace = math.ceil(_TRACE_S / self._tick_s)
         self._window_ns = round(settings.window_s * _SECOND_NS)
         self._interval = self._traced = 0
@@ -164,7 +169,7 @@ class Probe:
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
                 for peer in self._own.peers or ("",):
                     await self._bus.watch(INVENTORY, self._on_node, key=peer)
-                self._on_tick()
+                self._start()
                 systemd.ready(f"probes from {self._own.name}")
                 log.info("probe_started", node=self._own.name, rails=len(self._own.nics))
         finally:
@@ -172,6 +177,8 @@ class Probe:
                 timer.cancel()
             for task in self._tasks:
                 task.cancel()
+            if self._changed_fd is not None:
+                self._loop.remove_reader(self._changed_fd)
             self._engine.close()
             if self._map is not None:
                 self._map.close()
@@ -249,17 +256,36 @@ class Probe:
     def _now_ns(self) -> int:
         return round(self._loop.time() * _SECOND_NS)
 
+    def _start(self) -> None:
+        self._changed_fd = self._engine.start(round(self._start_s * _SECOND_NS))
+        if self._changed_fd is not None:
+            self._turn_s = self._interval_s
+            self._loop.add_reader(self._changed_fd, self._on_changes, self._changed_fd)
+        self._on_tick()
+
+    def _on_changes(self, changed_fd: int) -> None:
+        """Tells what the packet loop, which ticks by itself, has noticed."""
+        os.eventfd_read(changed_fd)
+        self._take_changes(self._engine.packets.take_changes())
+        if self._owes_report and "owed" not in self._timers:
+            self._timers["owed"] = self._loop.call_later(self._tick_s, self._tell_owed)
+
+    def _tell_owed(self) -> None:
+        del self._timers["owed"]
+        if self._owes_report:
+            self._tell_delays()
+
     def _on_tick(self) -> None:
         began_s = self._loop.time()
-        tick = int((began_s - self._start_s) / self._tick_s)
-        if (due := self._timers.get("tick")) is not None:
+        turn = int((began_s - self._start_s) / self._turn_s)
+        if (due := self._timers.get("tick")) is not None and self._changed_fd is None:
             self._reporter.late(round((began_s - due.when()) * _SECOND_NS))
-        self._timers["tick"] = self._loop.call_at(self._start_s + (tick + 1) * self._tick_s, self._on_tick)
+        self._timers["tick"] = self._loop.call_at(self._start_s + (turn + 1) * self._turn_s, self._on_tick)
         if self._is_ticking:
             # The rest of the last tick runs instead. Else no report would ever leave where reading alone takes a tick's
             # time.
             return
-        self._parts = self._tick(tick)
+        self._parts = self._tick(int((began_s - self._start_s) / self._tick_s))
         self._go_on_ticking(began_s)
 
     def _go_on_ticking(self, tick_began_s: float) -> None:
@@ -270,20 +296,25 @@ class Probe:
                 self._is_ticking = True
                 self._rests["tick"] = self._loop.call_soon(self._go_on_ticking, tick_began_s)
                 return
-        self._reporter.late(round((self._loop.time() - tick_began_s) * _SECOND_NS))
+        if self._changed_fd is None:
+            self._reporter.late(round((self._loop.time() - tick_began_s) * _SECOND_NS))
 
     def _tick(self, tick: int) -> Iterator[None]:
-        self._listen()
-        yield
-        self._engine.speak(tick)
+        if self._changed_fd is None:
+            self._listen()
+            yield
+            self._engine.speak(tick)
+        else:
+            self._engine.adjust(tick)
         yield
         # The tick's number counts, not the time: a tick is always a little late, and would at times miss its turn.
         interval = tick // self._ticks_per_interval
-        if interval != self._interval or self._owes_report:
+        if interval != self._interval or self._owes_report or self._changed_fd is not None:
             self._interval = interval
             self._tell_delays()
         self._close_window()
-        self._await_silence()
+        if self._changed_fd is None:
+            self._await_silence()
         if self._map is not None and tick // self._ticks_per_trace != self._traced:
             self._traced = tick // self._ticks_per_trace
             yield
@@ -301,7 +332,9 @@ class Probe:
         To judge the silence, a reader needs to know whether this node has heard anything since. The next report would
         say so too late.
         """
-        changes = self._engine.listen(self._now_ns())
+        self._take_changes(self._engine.listen(self._now_ns()))
+
+    def _take_changes(self, changes: SilenceChanges) -> None:
         self._tell_silence(changes)
         if len(changes.fell):
             # Paths that died together fall silent one by one: the first brings a report, and the next tick one for all
@@ -313,6 +346,7 @@ class Probe:
     def _tell_delays(self) -> None:
         self._reported_s, self._owes_report = self._loop.time(), False
         host, self._host = self._host, None
+        self._reporter.late(self._engine.packets.take_late_ns())
         for delays in self._reporter.delays(self._now_ns(), host):
             self._publish(DELAY, delays)
 
@@ -328,7 +362,8 @@ class Probe:
             # Half way between two ticks: by then this tick's messages have left, and the next tick is not delayed. A
             # step that is late stays due. Where every tick is late by half of one, a step of this tick would always
             # take its place.
-            self._rests["closing"] = self._loop.call_later(self._tick_s / 2, self._go_on_closing, _STEPS_A_TICK)
+            steps = round(_STEPS_A_TICK * self._turn_s / self._tick_s)
+            self._rests["closing"] = self._loop.call_later(self._tick_s / 2, self._go_on_closing, steps)
 
     def _go_on_closing(self, steps: int) -> None:
         """Closes a window further, in so many steps of the event loop. All other work has its turn between them."""
@@ -346,16 +381,17 @@ class Probe:
 
     def _await_silence(self) -> None:
         """Wakes up before the next tick if a path would have fallen silent by then."""
-        at_ns = self._engine.next_silence_ns()
+        at_ns = self._engine.packets.next_silence_ns()
         if at_ns is not None and at_ns / _SECOND_NS < self._timers["tick"].when():
             at_s = max(at_ns / _SECOND_NS, self._loop.time()) + _SOON_S
             self._timers["silence"] = self._loop.call_at(at_s, self._on_deadline)
 
-    def _tell_silence(self, changes: Any) -> None:
+    def _tell_silence(self, changes: SilenceChanges) -> None:
         if not len(changes.fell) and not len(changes.again):
             return
         if self._map is not None:
-            keys = [ends.key for row in np.concatenate(changes) if (ends := self._engine.table.ends[row]) is not None]
+            rows = (*changes.fell, *changes.again)
+            keys = [ends.key for row in rows if (ends := self._engine.table.ends[row]) is not None]
             self._map.doubt(keys, self._now_ns())
         batch = self._reporter.silence(changes)
         self._publish(DELAY, batch)
@@ -455,7 +491,7 @@ class Probe:
             self._ports.management = self._management.devices()
             self._ports.tell_counters()
             self._engine.measure_sizes()
-            if (count := self._engine.counts["foreign"] - told) > 0:
+            if (count := self._engine.packets.counts().get("foreign", 0) - told) > 0:
                 told += count
                 reason = f"{count} datagrams that are no probes, or of nobody in the inventory"
                 await self._bus.reject("udp", b"", reason)
@@ -472,8 +508,8 @@ class Probe:
         while True:
             await self._find_management()
             await asyncio.sleep(_TROUBLES_S)
-            if self._engine.counts != told:
-                told = dict(self._engine.counts)
+            if (counts := dict(self._engine.packets.counts())) != told:
+                told = counts
                 log.warning("troubles_counted", **told)
 
     async def _find_management(self) -> None:

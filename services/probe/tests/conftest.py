@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import select
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from foliot import native
 from foliot.clock import HostClock
 from foliot_probe.engine import Engine
 from foliot_probe.io import udp_batch
@@ -109,6 +111,16 @@ def _stamped(asking):
     with contextlib.suppress(BlockingIOError):  # only the stamp of its departure is there
         return any(kind == udp_batch.SO_TIMESTAMPING for _, kind, _ in asking.recvmsg(16, 512)[1])
     return False
+
+
+@pytest.fixture(params=["python", "compiled"])
+def packets(request, monkeypatch):
+    """Which packet loop an engine has; the name of it."""
+    if request.param == "python":
+        monkeypatch.setenv("FOLIOT_NATIVE", "off")
+    elif native.compiled("packet_loop") is None:
+        pytest.skip("nothing was compiled")
+    return request.param
 
 
 @pytest.fixture
@@ -230,12 +242,14 @@ class Pair:
         self.nodes = [record(name, f"{network}.{number}") for number, name in enumerate(("a", "b"), 1)]
         clock = HostClock("host")  # of both: they share the kernel's
         self.ends = [Engine(node, clock, SETTINGS, self.now_ns) for node in self.nodes]
+        self.begun = [1_000, 2_000]
+        for end, first in zip(self.ends, self.begun, strict=True):
+            end._first_sequence = itertools.count(first, 100_000).__next__
         for end, namespace, peer in zip(self.ends, namespaces, reversed(self.nodes), strict=True):
             with inside(namespace):
                 assert end.bind() == 0
             end.set_peer(peer)
             end.demand.set_in_use(frozenset(end.table.rows))
-        self.begun = [int(end.sessions._next[0]) for end in self.ends]
 
     def tick(self, *which, by_ns=TICK_NS):
         """One tick of these ends (or both), after some time."""
@@ -245,10 +259,8 @@ class Pair:
 
     def _tick(self, each):
         end, other = self.ends[each], self.ends[1 - each]
-        before = int(end._sent[0])
         changes = end.listen(self.now_ns)
-        end.speak(self.ticks)
-        if end._sent[0] > before:
+        if end.speak(self.ticks):
             # A busy kernel delivers when it finds the time; the virtual one must not run ahead of it.
             select.select([other._sockets[0]], [], [], PATIENCE_S)
         return changes
@@ -260,7 +272,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(wire):
+def pair(packets, wire):
     """Two engines on the bare wire, introduced to each other."""
     made = wire.engines("10.99.0")
     made.tick()

@@ -167,21 +167,21 @@ def test_what_one_end_counts_to_the_mesh_both_probe_for_it_and_nobody_is_accused
         for changes in pair.tick():
             assert not len(changes.fell)
         for each, end in zip(sent, pair.ends, strict=True):
-            each.append(int(end.take_sent()[0]))
+            each.append(int(end.packets.take_report().sent[0]))
         coded.append(pair.ends[1].demand.meshed[0])
     assert pair.ends[1].demand.wish_ms[0] == 0
     assert all(coded[30:])
     for each in sent:
         assert sum(each[35:55]) == 45  # in every tick a pair, and in every fourth one of full size
         assert 22 <= sum(each[80:160]) <= 26  # every fifth tick, and of every two a pair
-    assert all(end.next_silence_ns() is None for end in pair.ends)
+    assert all(end.packets.next_silence_ns() is None for end in pair.ends)
     for end in pair.ends:
         end.demand.set_in_use(frozenset(end.table.rows))
     for _ in range(10):
         pair.tick()
     pair.ends[0].listen(pair.now_ns)
     patience_ns = 3 * SETTINGS.tick_ms * 1_000_000 + 10_000_000
-    assert 0 < pair.ends[0].next_silence_ns() - pair.now_ns <= patience_ns
+    assert 0 < pair.ends[0].packets.next_silence_ns() - pair.now_ns <= patience_ns
 
 
 @pytest.mark.parametrize(("noise_ns", "pace_hz"), [(0.0, 3.125), (40.0, 25.0)])
@@ -190,16 +190,18 @@ def test_the_pace_follows_the_noise_that_sync_has_measured(noise_ns, pace_hz, mo
 
     Until sync has measured, they are taken for noise.
     """
+    monkeypatch.setenv("FOLIOT_NATIVE", "off")
     engine = Engine(node("a", 1), HostClock("a"), SETTINGS, 0)
     reporter = Reporter(engine, HostClock("a"), SETTINGS, 0)
     _, begun = engine.set_peer(node("b", 2))
     reporter.begin(begun)
-    assert list(engine.demand.changes(100, engine.sessions.mesh_ms))
+    assert list(engine.demand.changes(100, engine.packets.peers_mesh_ms()))
     rows = np.flatnonzero(engine.demand.wish_ms)
     probes = Completed(
         np.repeat(rows, 50), np.arange(50 * len(rows)), np.zeros(50 * len(rows), np.int64), np.tile(60 * np.arange(50), len(rows))
     )  # fmt: skip
-    monkeypatch.setattr(engine, "take_completed", lambda: (probes, probes))
+    take_report = engine.packets.take_report
+    monkeypatch.setattr(engine.packets, "take_report", lambda: take_report()._replace(outgoing=probes, incoming=probes))
     for clock in "ab":
         state = ClockState(
             clock=clock, reference="a", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0, as_of_ns=0, void_after_ns=1 << 62,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,17 +17,18 @@ from foliot.clock import HostClock
 from foliot_probe import engine as engine_module
 from foliot_probe.core.packet import KERNEL, USER, ProbePacket
 from foliot_probe.core.sockaddr import sockaddr
-from foliot_probe.engine import Engine, SilenceChanges
+from foliot_probe.engine import Engine
 from foliot_probe.io import udp_batch
 from foliot_probe.io.tcp_clock import MonotonicOffset
 from foliot_probe.io.timestamp_check import PATIENCE
+from foliot_probe.packet_loop import SilenceChanges
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, Witness
 from foliot_schemas.delay_buckets import bucket_of
 from patience import patience
 
-pytestmark = pytest.mark.net
+pytestmark = [pytest.mark.net, pytest.mark.usefixtures("packets")]
 
 SETTINGS = ProbeSettings()
 TICK_NS = SETTINGS.tick_ms * 1_000_000
@@ -33,7 +37,7 @@ PORT = 7946
 
 def quiet(changes):
     """Whether nobody fell silent or spoke again."""
-    return all(not len(rows) for change in changes for rows in change)
+    return all(not len(rows) for change in changes for rows in (change.fell, change.again))
 
 
 @pytest.mark.parametrize("network", ["10.99.0", "10.98.0"], ids=["wire", "tunnel"])
@@ -42,33 +46,24 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
     pair = tunnel.engines(network)
     for _ in range(40):
         assert quiet(pair.tick())
-    forth, back = pair.ends[0].take_completed()
-    sent = pair.ends[0].take_sent()[0]
-    assert sent > 40
-    # The first few may wait for a neighbour's answer; stamps of the last still travel.
-    sessions = pair.ends[0].sessions
-    for ring, done, count, begun in (
-        (sessions.outgoing, forth, sent, pair.begun[0]),
-        (sessions.incoming, back, pair.ends[1].take_sent()[0], pair.begun[1]),
+    told, other = (end.packets.take_report() for end in pair.ends)
+    assert told.sent[0] > 40
+    for done, count, begun, full in (
+        (told.outgoing, told.sent[0], pair.begun[0], other.full_received[0]),
+        (told.incoming, other.sent[0], pair.begun[1], told.full_received[0]),
     ):
-        stamped = (ring.sequence >= begun) & (ring.transmit_ns != 0) & (ring.receive_ns != 0)
-        number = ring.sequence[stamped] - begun
-        full = ring.sequence[stamped & ring.full]
-        assert len(full) >= 8
-        assert not set(full.tolist()) & set(done.sequence.tolist())  # they take longer, which is not for clocks
-        assert len(full) + len(done.sequence) == len(number)
-        first = int(number.min())
-        assert first < 20
-        assert set(range(first, count - 4)) <= set(number.tolist())
+        number = sorted((done.sequence - begun).tolist())
+        # The first few may wait for a neighbour's answer; stamps of the last still travel.
+        assert number[0] < 20
+        padded = set(range(number[0], count - 4)) - set(number)  # they take longer, which is not for clocks
+        assert full - 3 <= len(padded) <= full
         assert (done.receive_ns > done.transmit_ns).all()
         assert (done.receive_ns - done.transmit_ns < 1_000_000_000).all()
-    assert pair.ends[0].kinds()[0] == pair.ends[1].kinds()[0] == KERNEL
-    proven, received = pair.ends[1].sessions.count()
-    assert received[0] == proven[0] > 30
-    full_proven, full_received = pair.ends[1].sessions.count_full()
-    assert full_received[0] == full_proven[0] >= 8
-    assert pair.ends[1].sessions.full_bytes[0] == {"10.99.0": 1_500, "10.98.0": 1_450}[network]
-    assert not pair.ends[0].counts
+    assert pair.ends[0].packets.kinds()[0] == pair.ends[1].packets.kinds()[0] == KERNEL
+    assert other.received[0] == other.proven[0] > 30
+    assert other.full_received[0] == other.full_proven[0] >= 8
+    assert other.full_bytes[0] == {"10.99.0": 1_500, "10.98.0": 1_450}[network]
+    assert not pair.ends[0].packets.counts()
     pair.close()
 
 
@@ -100,7 +95,7 @@ def test_a_link_that_passes_only_small_packets_shows_by_those_of_full_size(switc
         pair.tick()
     said = report(reporter, pair)
     assert said["full_sent"] == said["full_received"] == 6
-    assert not listener.counts
+    assert not listener.packets.counts()
     pair.close()
 
 
@@ -123,7 +118,7 @@ def test_probes_that_the_own_queue_drops_are_told_apart_from_lost_ones(wire, que
     with wire.inside(wire.namespaces[0]):
         subprocess.run(("tc", "qdisc", "add", "dev", "wire0", "root", *queue.split()), check=True)
     nothing, dropped = unsent(6)
-    assert (nothing, sender.counts["unsent"]) == (0, 0)
+    assert (nothing, dict(sender.packets.counts())) == (0, {})
     with wire.inside(wire.namespaces[0]):
         subprocess.run(("tc", "qdisc", "del", "dev", "wire0", "root"), check=True)
     assert unsent(6)[0] == dropped > 5
@@ -161,27 +156,27 @@ def test_a_smaller_device_of_its_own_is_no_hole(pair, wire):
     with wire.inside(wire.namespaces[0]):
         wire.ip("link", "set", "wire0", "mtu", "1000")
     for end in pair.ends:
-        end.sessions.count(), end.sessions.count_full()
+        end.packets.take_report()
     for _ in range(12):
         pair.tick(0)
-    assert pair.ends[0].counts["unsent"] == 1
+    assert pair.ends[0].packets.counts()["unsent"] == 1
     pair.tick(1)
-    proven, received = pair.ends[1].sessions.count()
-    assert received[0] >= 11
-    assert proven[0] - received[0] == 1
+    told = pair.ends[1].packets.take_report()
+    assert told.received[0] >= 11
+    assert told.proven[0] - told.received[0] == 1
     for _ in range(12):
         pair.tick()
     for end in pair.ends:
-        assert end.sessions.full_bytes[0] == 1_000
-        full_sent, full_received = end.sessions.count_full()
-        assert 0 < full_received[0] <= full_sent[0] <= full_received[0] + 1
+        told = end.packets.take_report()
+        assert told.full_bytes[0] == 1_000
+        assert 0 < told.full_received[0] <= told.full_proven[0] <= told.full_received[0] + 1
     with wire.inside(wire.namespaces[0]):
         wire.ip("link", "set", "wire0", "mtu", "1500")
     pair.ends[0].measure_sizes()
     for _ in range(4):
         pair.tick()
-    assert [end.sessions.full_bytes[0] for end in pair.ends] == [1_500, 1_500]
-    assert pair.ends[0].counts["unsent"] == 1
+    assert [end.packets.take_report().full_bytes[0] for end in pair.ends] == [1_500, 1_500]
+    assert pair.ends[0].packets.counts()["unsent"] == 1
 
 
 def test_a_size_that_the_kernel_refuses_is_given_up(pair, monkeypatch):
@@ -194,22 +189,25 @@ def test_a_size_that_the_kernel_refuses_is_given_up(pair, monkeypatch):
     pair.ends[1]._set_sizes()
     for _ in range(24):
         pair.tick()
-    assert pair.ends[0].counts["unsent"] == 1
-    assert pair.ends[0].sessions.full_bytes[0] == 0
-    assert pair.ends[0].take_sent()[0] > 24
+    told = pair.ends[0].packets.take_report()
+    assert pair.ends[0].packets.counts()["unsent"] == 1
+    assert told.full_bytes[0] == 0
+    assert told.sent[0] > 24
 
 
 def test_a_peer_that_takes_no_padded_probes_gets_none(pair, monkeypatch):
     """As of an earlier version, which says 0."""
     monkeypatch.setattr(pair.ends[1], "_settings", ProbeSettings(full_every=0))
     pair.ends[1].measure_sizes()
-    pair.tick()
-    pair.ends[0].take_completed()
+    for _ in range(3):
+        pair.tick()
+    for end in pair.ends:
+        end.packets.take_report()
     for _ in range(12):
         pair.tick()
-    assert pair.ends[0].sessions.full_bytes[0] == 0
-    incoming = pair.ends[1].sessions.incoming
-    assert not incoming.full[incoming.sequence > pair.begun[0] + 4].any()
+    told, heard = (end.packets.take_report() for end in pair.ends)
+    assert told.full_bytes[0] == 0
+    assert (heard.received[0] > 10, heard.full_received[0]) == (True, 0)
 
 
 def test_either_end_says_which_probe_was_the_last(pair):
@@ -220,34 +218,31 @@ def test_either_end_says_which_probe_was_the_last(pair):
     for _ in range(10):
         pair.tick()
     sender, listener = pair.ends
-    left, heard = sender.sessions.left_sequence[0], listener.sessions.heard_sequence[0]
+    told = sender.packets.take_report()
+    left, heard = told.left_sequence[0], listener.packets.take_report().heard_sequence[0]
     assert left - pair.begun[0] >= 9
     assert abs(left - heard) <= 2  # a coded pair may be on its way
-    outgoing = sender.sessions.outgoing
-    assert left == outgoing.sequence[outgoing.transmit_ns != 0].max()
     sender.speak(pair.ticks + 1)
-    assert sender.sessions.left_sequence[0] == left  # what was just sent is said when the kernel has said so
-    assert 0 < sender.sessions.left_ns[0] <= sender._clock.local_ns()
+    said = sender.packets.take_report()
+    assert said.left_sequence[0] == left  # what was just sent is said when the kernel has said so
+    assert 0 < said.left_ns[0] <= sender._clock.local_ns()
 
-    before = sender.sessions.left_sequence[0]
     sender.drop_peer("b")
     sender.set_peer(pair.nodes[1])
-    assert sender.sessions.left_sequence[0] == 0
+    assert sender.packets.take_report().left_sequence[0] == 0
     for _ in range(3):
         pair.tick()
-    assert sender.sessions.left_sequence[0] > before  # also of another life of the stream
+    assert sender.packets.take_report().left_sequence[0] > left  # also of another life of the stream
 
 
-def test_what_was_read_is_dated_before_the_reading(pair, monkeypatch):
+def test_what_was_read_is_dated_before_the_reading(pair):
     """A tick that stalls after its reading says nothing of the time in between: what came then is not heard yet."""
     listener = pair.ends[1]
+    before_ns = listener._clock.local_ns()
     pair.tick()
-    at_ns = []
-    read = listener._inbox.read
-    monkeypatch.setattr(listener._inbox, "read", lambda: (at_ns.append(listener._clock.local_ns()), read())[1])
-    pair.tick(1)
-    after_ns = listener._clock.local_ns()
-    assert listener.listened_ns <= at_ns[0] < after_ns
+    between_ns = listener._clock.local_ns()
+    pair.ends[0].speak(pair.ticks + 1)
+    assert before_ns < listener.packets.take_report().listened_ns < between_ns
 
 
 def test_failing_sends_do_not_shift_the_stamps_of_others(pair, wire):
@@ -257,8 +252,8 @@ def test_failing_sends_do_not_shift_the_stamps_of_others(pair, wire):
     pair.ends[0].demand.set_in_use(frozenset(pair.ends[0].table.rows))
     for _ in range(30):
         pair.tick()
-    assert pair.ends[0].counts["unsent"] >= 30
-    forth, _ = pair.ends[0].take_completed()
+    assert pair.ends[0].packets.counts()["unsent"] >= 30
+    forth = pair.ends[0].packets.take_report().outgoing
     assert len(forth.row) > 30
     delay_ns = forth.receive_ns - forth.transmit_ns
     assert (delay_ns > 0).all()
@@ -272,7 +267,7 @@ def test_a_dead_peer_is_silent_and_speaks_again(pair):
     for _ in range(5):
         pair.tick()
     pair.ends[0].listen(pair.now_ns)
-    at_ns = pair.ends[0].next_silence_ns()
+    at_ns = pair.ends[0].packets.next_silence_ns()
     while pair.now_ns + TICK_NS < at_ns:
         assert quiet(pair.tick(0))
     assert quiet([pair.ends[0].listen(at_ns - 1)])
@@ -284,15 +279,24 @@ def test_a_dead_peer_is_silent_and_speaks_again(pair):
     assert (changes.fell.tolist(), changes.again.tolist()) == ([], [0])
 
 
-def test_what_is_said_is_dated_by_the_last_reading(pair):
+def test_what_is_said_is_dated_by_the_last_reading(pair, monkeypatch):
     """A report that leaves late, and the word of a silence, vouch for no time in which no socket was read."""
     listener = pair.ends[1]
     clock = HostClock("host")
     reporter = Reporter(listener, clock, SETTINGS, pair.now_ns)
     late_ns = 60_000_000_000
-    listener.listened_ns -= late_ns
-    (regular,) = reporter.delays(pair.now_ns)
-    at_once = reporter.silence(SilenceChanges(np.array([0]), np.zeros(0, np.intp)))
+    told = listener.packets.take_report()
+    told = told._replace(listened_ns=told.listened_ns - late_ns)
+    packets = listener.packets
+    late = SimpleNamespace(
+        take_report=lambda: told, promised_us=packets.promised_us, heard_last_ns=packets.heard_last_ns
+    )
+    nobody, row = np.zeros(0, np.intp), np.array([0])
+    fell = SilenceChanges(row, nobody, told.heard_last_ns[row], told.heard_sequence[row], told.listened_ns)
+    with monkeypatch.context() as patched:
+        patched.setattr(listener, "packets", late)
+        (regular,) = reporter.delays(pair.now_ns)
+        at_once = reporter.silence(fell)
     for batch in (regular, at_once):
         assert 0 < batch.at_ns <= clock.now_ns() - late_ns
 
@@ -329,7 +333,7 @@ def test_a_stopped_listener_accuses_nobody(pair):
         pair.tick()
     (changes,) = pair.tick(0, by_ns=10_000_000_000)
     assert quiet([changes])
-    assert pair.ends[0].next_silence_ns() == pair.now_ns + 3 * TICK_NS + 10_000_000
+    assert pair.ends[0].packets.next_silence_ns() == pair.now_ns + 3 * TICK_NS + 10_000_000
 
 
 def test_what_waits_is_heard_before_anybody_is_judged(pair):
@@ -372,7 +376,7 @@ def test_a_full_queue_excuses_the_peers(pair, wire, request):
     assert quiet([listener.listen(pair.now_ns)])
     pair.tick(1, by_ns=1_000_000)
     assert quiet([listener.listen(pair.now_ns)])  # with this probe, the kernel tells of those that it dropped
-    assert listener.counts["dropped"] > 0
+    assert listener.packets.counts()["dropped"] > 0
     listener._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     patience_ns = 3 * TICK_NS + 10_000_000
     excused_ns = pair.now_ns
@@ -395,7 +399,7 @@ def test_foreign_datagrams_are_counted_and_ignored(pair, wire):
         stranger.sendto(b"x" * 900, ("10.99.0.1", PORT))
     for _ in range(5):
         assert quiet(pair.tick())
-    assert pair.ends[0].counts["foreign"] == 3
+    assert pair.ends[0].packets.counts()["foreign"] == 3
 
 
 def test_without_kernel_stamps_it_falls_back_and_says_so(wire):
@@ -404,12 +408,13 @@ def test_without_kernel_stamps_it_falls_back_and_says_so(wire):
     pair.ends[0]._sockets[0].setsockopt(socket.SOL_SOCKET, 37, 0)
     for _ in range(PATIENCE + 10):
         pair.tick()
-    pair.ends[0].take_completed()
+    pair.ends[0].packets.take_report()
     for _ in range(10):
         pair.tick()
-    assert pair.ends[0].kinds()[0] == USER
-    assert pair.ends[1].kinds()[0] == USER
-    forth, back = pair.ends[0].take_completed()
+    assert pair.ends[0].packets.kinds()[0] == USER
+    assert pair.ends[1].packets.kinds()[0] == USER
+    told = pair.ends[0].packets.take_report()
+    forth, back = told.outgoing, told.incoming
     assert len(forth.row) >= 10
     assert len(back.row) >= 10
     assert (forth.receive_ns > forth.transmit_ns).all()
@@ -432,7 +437,7 @@ def test_sockets_are_opened_when_their_addresses_appear(wire):
     for tick in range(10, 20):
         engine.listen(tick * TICK_NS)
         engine.speak(tick)
-    assert engine.take_sent()[0] > 0
+    assert engine.packets.take_report().sent[0] > 0
     engine.close()
 
 
@@ -441,24 +446,34 @@ def test_peers_come_and_go(pair):
     for _ in range(5):
         pair.tick()
     assert pair.ends[0].drop_peer("b") == [0]
-    assert pair.ends[0].next_silence_ns() is None
+    assert pair.ends[0].packets.next_silence_ns() is None
     for _ in range(10):
         assert quiet(pair.tick(0))
     pair.ends[0].set_peer(pair.nodes[1])
-    pair.ends[0].take_completed()
+    pair.ends[0].packets.take_report()
     for _ in range(10):
         pair.tick()
-    assert len(pair.ends[0].take_completed()[0].row) > 0
+    assert len(pair.ends[0].packets.take_report().outgoing.row) > 0
 
 
 def test_many_peers_make_the_tables_grow(pair, wire):
-    """Streams that ran before go on while the tables are made larger."""
+    """Streams that ran before go on while the tables are made larger, and those that come then run, too."""
     for number in range(80):
         pair.ends[0].set_peer(wire.record(f"p{number}", f"10.99.0.{number + 100}"))
     assert len(pair.ends[0].table) == 128
     for _ in range(10):
         pair.tick()
-    assert (pair.ends[0].take_completed()[0].row == 0).any()
+    assert (pair.ends[0].packets.take_report().outgoing.row == 0).any()
+    pair.ends[0].drop_peer("b")
+    pair.ends[0].set_peer(wire.record("p80", "10.99.0.180"))  # takes its row
+    pair.ends[0].set_peer(pair.nodes[1])
+    for _ in range(10):
+        pair.tick()
+    told = pair.ends[0].packets.take_report()
+    (row,) = (row for key, row in pair.ends[0].table.rows.items() if key.peer == "b")
+    assert row > 64
+    assert (told.outgoing.row == row).any()
+    assert told.received[row] > 0
 
 
 def test_a_flood_waits_for_what_else_is_due(monkeypatch):
@@ -518,3 +533,29 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
     assert stamps_ns[0] > 0
     assert sorted(stamps_ns) == stamps_ns
     assert len(set(stamps_ns)) == 8
+
+
+_DYING = """
+import sys, time
+from foliot.clock import HostClock
+from foliot_probe.engine import Engine
+from foliot_probe.settings import ProbeSettings
+from foliot_schemas import Node
+
+class Dying:
+    runs = True
+    def run(self, start_ns, changed_fd):
+        raise OSError("the kernel grants no timer")
+
+engine = Engine(Node(name="a", nics=(), probe_port=1), HostClock("a"), ProbeSettings(), 0)
+engine.packets = Dying()
+engine.start(0)
+time.sleep(60)
+"""
+
+
+def test_a_thread_of_packets_that_dies_takes_the_process_with_it():
+    """Its supervisor starts it anew. A probe that sends nothing and looks alive would be taken for dead paths."""
+    ended = subprocess.run((sys.executable, "-c", _DYING), check=False, capture_output=True, text=True)
+    assert ended.returncode == os.EX_SOFTWARE
+    assert "packet_loop_died" in ended.stdout + ended.stderr

@@ -64,15 +64,24 @@ class Both:
 
     def run(self, seconds):
         """Time passes. Returns how many probes each node sent on each path."""
-        for engine in self.engines:
-            engine.take_sent()
+        self._take_sent()
         for _ in range(round(seconds * SECOND)):
             self.now_ns += TICK_NS
             self.ticks += 1
             for engine in self.engines:
                 engine.listen(self.now_ns)
                 engine.speak(self.ticks)
-        return [engine.take_sent()[:4].tolist() for engine in self.engines]
+        return self._take_sent()
+
+    def _take_sent(self):
+        sent = [engine.packets._sent[:4].tolist() for engine in self.engines]
+        for engine in self.engines:
+            engine.packets._sent[:] = 0
+        return sent
+
+    def incoming(self, each):
+        """The probes that a node has heard and of which it has both stamps, since the last call."""
+        return self.engines[each].packets.sessions.incoming.take_completed()
 
     def skip(self, seconds):
         """Time passes in which the probes stand still."""
@@ -110,7 +119,8 @@ class Both:
 
 @pytest.fixture
 def both(monkeypatch):
-    """They know each other, use their first path, and measure no clocks."""
+    """They know each other, use their first path, and measure no clocks. Their packet loops are numpy's."""
+    monkeypatch.setenv("FOLIOT_NATIVE", "off")
     monkeypatch.setattr(demand, "neighbours", lambda *_: frozenset())
     made = Both()
     for each in (0, 1):
@@ -168,7 +178,7 @@ def test_what_was_heard_a_while_before_a_report_is_not_told(both):
     """Where a node reports seldom: it would look like a silence."""
     both.know(0, 7, 7, 7, 7)
     both.run(FAREWELL_S + 1)
-    both.engines[1].heard_last_ns[1:4] = both.engines[1].listened_ns - SILENCE_NS
+    both.engines[1].packets.heard_last_ns()[1:4] = both.engines[1].packets._listened_ns - SILENCE_NS
     assert both.told(1)[1].keys() == {0}
 
 
@@ -194,13 +204,14 @@ def test_probes_of_what_idles_measure_nothing(both):
     """Their stamps come half a minute late, by the next probe: a queue of then is none of now."""
     both.know(0, 7, 7, 7, 7)
     both.run(FAREWELL_S)
-    both.engines[1].take_completed()
+    both.incoming(1)
     both.run(31)
-    assert set(both.engines[1].take_completed()[1].row.tolist()) == {0}
-    before = both.engines[1].sessions.heard_sequence[1:4].copy()
+    heard = both.incoming(1)
+    assert set(heard.row.tolist()) == {0}
+    before = both.engines[1].packets.sessions.heard_sequence[1:4]
     both.know(0, 7, 0, 0, 0)
     both.run(3)
-    heard = both.engines[1].take_completed()[1]
+    heard = both.incoming(1)
     assert set(heard.row.tolist()) == {0, 1, 2, 3}
     assert all((heard.sequence[heard.row == row] > last).all() for row, last in enumerate(before, 1))
 
@@ -282,7 +293,7 @@ def test_an_idle_path_that_is_not_heard_for_minutes_is_told_again(both):
     """Something is wrong: five of its probes are missing."""
     both.know(0, 7, 7, 7, 7)
     both.run(FAREWELL_S)
-    both.engines[1].heard_last_ns[1:4] -= 2 * MINUTE_NS
+    both.engines[1].packets.heard_last_ns()[1:4] -= 2 * MINUTE_NS
     assert both.told_of(1)[1] == [0]
-    both.engines[1].heard_last_ns[1:4] -= MINUTE_NS
+    both.engines[1].packets.heard_last_ns()[1:4] -= MINUTE_NS
     assert both.told_of(1)[1] == [0, 1, 2, 3]

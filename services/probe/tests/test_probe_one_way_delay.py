@@ -114,7 +114,7 @@ def test_every_stream_has_a_row_as_source_and_one_as_destination():
 
 def test_silence_rows_name_what_fell_and_then_what_speaks():
     """Each with when it was heard last."""
-    rows = silence_rows(np.array([2, 0]), np.array([1]), np.array([5, 6, 7]), np.array([50, 60, 70]))
+    rows = silence_rows(np.array([2, 0]), np.array([1]), np.array([7, 5, 6]), np.array([70, 50, 60]))
     assert rows["witness"].tolist() == [Witness.FELL_SILENT, Witness.FELL_SILENT, Witness.SPEAKS_AGAIN]
     assert rows["last_ns"].tolist() == [7, 5, 6]
     assert rows["sequence"].tolist() == [70, 50, 60]

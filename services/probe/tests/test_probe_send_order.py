@@ -51,15 +51,18 @@ def test_sockets_are_served_one_after_another_from_the_one_that_begins():
 
 def test_an_engine_begins_its_ticks_with_every_socket(monkeypatch, free_port):
     """On loopback, where each stream has its own: all of them send in each tick, in the order that was drawn."""
+    monkeypatch.setenv("FOLIOT_NATIVE", "off")
     port = free_port(socket.SOCK_DGRAM)
     own, peer = (node(name, port) for name in ("node0", "node1"))
     engine = Engine(own, HostClock("node0"), ProbeSettings(), 0)
-    engine._random = np.random.default_rng(1)
+    engine.packets._random = np.random.default_rng(1)
     assert engine.bind() == 0
     engine.set_peer(peer)
     engine.demand.set_in_use(frozenset(engine.table.rows))
-    served, send_at = [], engine._send_at
-    monkeypatch.setattr(engine, "_send_at", lambda number, *rest: (served.append(number), send_at(number, *rest)))
+    served, send_at = [], engine.packets._send_at
+    monkeypatch.setattr(
+        engine.packets, "_send_at", lambda number, *rest: (served.append(number), send_at(number, *rest))
+    )
     for tick in range(1, 61):
         engine.speak(tick)
     engine.close()
@@ -68,8 +71,8 @@ def test_an_engine_begins_its_ticks_with_every_socket(monkeypatch, free_port):
     assert set(ticks[:, 0].tolist()) == {0, 1, 2}
     assert (np.sort(ticks, axis=1) == [0, 1, 2]).all()
     assert ((ticks[:, 1:] - ticks[:, :-1]) % 3 == 1).all()
-    assert engine.take_sent().sum() >= len(served)
-    assert not engine.counts
+    assert engine.packets.take_report().sent.sum() >= len(served)
+    assert not engine.packets.counts()
 
 
 def node(name, port):

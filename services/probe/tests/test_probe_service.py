@@ -22,9 +22,9 @@ from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe import service
 from foliot_probe.core.measure.ack_delays import Ends
-from foliot_probe.engine import SilenceChanges
 from foliot_probe.io.tcp_clock import MonotonicOffset
 from foliot_probe.io.tcp_sockets import ConnectionRow
+from foliot_probe.packet_loop import SilenceChanges
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, HopBatch, HopRow, HostLoad, Nic, Node, NodePaths, Placement, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, FLOW, HOPS, INVENTORY, PORT, STAMPS
@@ -174,6 +174,12 @@ def tick_in_virtual_time(settings, prepare, late_ticks):
 
 
 @pytest.fixture
+def python_loop(monkeypatch):
+    """Ticks are made by the probe's own event loop."""
+    monkeypatch.setenv("FOLIOT_NATIVE", "off")
+
+
+@pytest.fixture
 def windows(monkeypatch):
     """The windows that were closed. Each is over as soon as the one before is closed."""
     closed = []
@@ -192,6 +198,7 @@ def closing(windows, step):
     return close
 
 
+@pytest.mark.usefixtures("python_loop")
 @pytest.mark.parametrize("late_ticks", [0.0, 0.9], ids=["on time", "late"])
 def test_what_waits_has_its_turn_between_the_parts_of_a_long_tick(monkeypatch, free_port, windows, late_ticks):
     """Else a link's message would wait until all was read, sent and told.
@@ -235,6 +242,7 @@ def test_windows_are_closed_also_where_every_tick_is_late(free_port, windows):
     assert len(windows) >= 5
 
 
+@pytest.mark.usefixtures("python_loop")
 async def test_reports_leave_also_where_reading_takes_longer_than_a_tick(free_port):
     """As behind a hog: the next tick is due by then, and must not take the place of what is left of this one.
 
@@ -370,6 +378,7 @@ async def test_traffic_is_told_by_the_addresses_that_it_has(monkeypatch, free_po
     await server.wait_closed()
 
 
+@pytest.mark.usefixtures("python_loop")
 async def test_with_a_silence_goes_what_was_heard_on_all_others(free_port):
     """Long before the next regular report: whoever judges the silence asks whether this node heard anything since."""
     bus = CutBus()
@@ -382,11 +391,11 @@ async def test_with_a_silence_goes_what_was_heard_on_all_others(free_port):
     def listen(_now_ns):
         if len(falls) < len(rows):
             falls.append(rows[len(falls)])
-            return SilenceChanges(np.array([falls[-1]], np.intp), none)
-        return SilenceChanges(none, none)
+            return SilenceChanges(np.array([falls[-1]], np.intp), none, np.array([1]), np.array([1]), 1)
+        return SilenceChanges(none, none, none, none, 1)
 
     made._engine.listen = listen
-    made._engine.next_silence_ns = lambda: 1 if len(falls) < len(rows) else None
+    made._engine.packets.next_silence_ns = lambda: 1 if len(falls) < len(rows) else None
     assert len(rows) == 2
     running = asyncio.create_task(made.run())
     await until(lambda: running.done() or len(bus.delays) >= 4, "two silences, and two reports")
@@ -519,6 +528,7 @@ async def test_two_probes_let_idle_what_real_routers_say_is_one(line):
     await asyncio.gather(*running, return_exceptions=True)
 
 
+@pytest.mark.usefixtures("python_loop")
 async def test_a_tick_that_fails_is_not_waited_for(monkeypatch, free_port):
     """What is left of it has gone with it; the next one does its work."""
     monkeypatch.setattr(service, "_LONG_S", 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 
 from foliot.node.addressing import describe
@@ -57,24 +56,6 @@ def test_of_two_nodes_the_smaller_name_initiates():
     assert not theirs.initiator
     assert mine.outgoing == theirs.incoming == "node0.rail1>node1.rail1#2"
     assert mine.incoming == theirs.outgoing == "node1.rail1>node0.rail1#2"
-
-
-def test_datagrams_are_told_apart_by_place_and_source():
-    """The same peer on another socket is another stream, and a stranger is nobody."""
-    table = StreamTable(node(0))
-    table.set_peer(node(1))
-    table.set_peer(node(2))
-    peer = node(2)
-    place = np.array([5, 5, 0, 4])
-    nic = peer.nic("rail1")
-    source = np.array([nic.path_addresses[1], "9.9.9.9", nic.path_addresses[1], nic.path_addresses[1]])
-    found = table.find(place, np.array([address(text) for text in source], np.uint32))
-    assert found.tolist() == [table.rows[StreamKey("node2", "rail1", 1)], -1, -1, -1]
-
-
-def test_nobody_is_found_in_an_empty_table():
-    """Before the first peer is known."""
-    assert StreamTable(node(0)).find(np.array([0]), np.array([1], np.uint32)).tolist() == [-1]
 
 
 def test_a_changed_record_begins_anew_and_an_equal_one_changes_nothing():

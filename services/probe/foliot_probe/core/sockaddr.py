@@ -16,7 +16,7 @@ Address = np.dtype([("family", "<u2"), ("port", ">u2"), ("address", ">u4"), ("ze
 """``struct sockaddr_in``."""
 
 
-def sockaddr(address: str, port: int) -> NDArray[Any]:
+def sockaddr(address: str | int, port: int) -> NDArray[Any]:
     """One row of dtype `Address`.
 
     Raises:

@@ -71,7 +71,6 @@ class StreamTable:
         """The rows that are taken."""
         self.paths: tuple[str, ...] = ()
         """The outgoing path and the incoming path of each live row, in turn."""
-        self._row_of: dict[int, int] = {}
         self.peers: dict[str, Node] = {}
         """The peers' records."""
 
@@ -102,10 +101,6 @@ class StreamTable:
         if ended:
             self._index()
         return ended
-
-    def find(self, place: NDArray[np.intp], address: NDArray[np.uint32]) -> NDArray[np.intp]:
-        """The rows of datagrams that came to these places from these addresses; -1: from an unknown sender."""
-        return np.array([self._row_of.get(key, -1) for key in _key(place, address).tolist()], np.intp)
 
     def _ends_with(self, peer: Node) -> list[tuple[StreamEnds, NDArray[Any]]]:
         rails = {nic.rail: nic for nic in peer.nics}
@@ -147,12 +142,6 @@ class StreamTable:
         self.paths = tuple(
             path for ends in map(self.ends.__getitem__, live) if ends for path in (ends.outgoing, ends.incoming)
         )
-        keys = _key(self.place[self.live], self.address["address"][self.live].astype(np.uint32))
-        self._row_of = dict(zip(keys.tolist(), live, strict=True))
-
-
-def _key(place: NDArray[np.intp], address: NDArray[np.uint32]) -> NDArray[np.int64]:
-    return (place.astype(np.int64) << 32) | address
 
 
 def is_usable(node: Node) -> bool:

@@ -10,18 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import structlog
 
 from foliot_probe.core.packet import KERNEL, USER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Places = NDArray[np.intp]
-
-log = structlog.get_logger()
 
 PATIENCE = 64
 """Probes without any stamp after which user-space stamps are used. The first packets after stamps were asked for may
@@ -29,20 +24,21 @@ lack theirs, and packets wait without a stamp while a neighbour is being resolve
 
 
 _LEFT, _CAME = range(2)
-_DIRECTIONS = ("transmit", "receive")
+DIRECTIONS = ("transmit", "receive")
+"""Of packets: those that leave, and those that come."""
 
 
 class StampChecks:
-    """The verdicts on both directions of all sockets of a node, which have these addresses."""
+    """The verdicts on both directions of all sockets of a node, by place."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self.kind = np.full(len(addresses), USER)
+    def __init__(self, places: int) -> None:
+        self.kind = np.full(places, USER)
         """The kind of stamp of each socket's worse direction; `USER` while nothing is known."""
-        self._addresses = addresses
-        self._kinds: list[list[int | None]] = [[None, None] for _ in addresses]
+        self._kinds: list[list[int | None]] = [[None, None] for _ in range(places)]
         """Of each socket's two directions; None: too early to say."""
-        self._unstamped = [[0, 0] for _ in addresses]
-        self._sent = [0] * len(addresses)
+        self._unstamped = [[0, 0] for _ in range(places)]
+        self._missing: list[tuple[int, int]] = []
+        self._sent = [0] * places
         self._settled = False
 
     def sent_by_hand(self, place: int, went: NDArray[np.bool_]) -> bool:
@@ -65,6 +61,11 @@ class StampChecks:
         """Note packets that came to these sockets, with a stamp or without one."""
         self._note_all(_CAME, places, stamped)
 
+    def take_missing(self) -> list[tuple[int, int]]:
+        """The sockets found since the last call that have no stamps, and for which of `DIRECTIONS`."""
+        missing, self._missing = self._missing, []
+        return missing
+
     def received_by_hand(self) -> NDArray[np.bool_]:
         """Whether a packet without a stamp needs one from user space, for each socket."""
         return np.array([kinds[_CAME] == USER for kinds in self._kinds])
@@ -86,5 +87,5 @@ class StampChecks:
             unstamped[direction] += packets
             if unstamped[direction] >= PATIENCE:
                 kinds[direction] = USER
-                log.warning("stamps_missing", address=self._addresses[place], direction=_DIRECTIONS[direction])
+                self._missing.append((place, direction))
         self.kind[place] = max(USER if kind is None else kind for kind in kinds)

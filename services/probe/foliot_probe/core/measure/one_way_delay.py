@@ -199,11 +199,13 @@ def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[
 
 
 def silence_rows(fell: Rows, again: Rows, heard_last_ns: Times, heard_sequence: NDArray[np.int64]) -> NDArray[Any]:
-    """The rows of incoming paths that have just fallen silent, then of those that speak again; paths in this order."""
-    rows = np.concatenate([fell, again])
-    table = np.zeros(len(rows), DelayRow)
-    table["path"] = np.arange(len(rows))
+    """The rows of incoming paths that have just fallen silent, then of those that speak again; paths in this order.
+
+    So are the columns `heard_last_ns` and `heard_sequence`.
+    """
+    table = np.zeros(len(fell) + len(again), DelayRow)
+    table["path"] = np.arange(len(table))
     table["witness"] = np.repeat((Witness.FELL_SILENT, Witness.SPEAKS_AGAIN), (len(fell), len(again)))
-    table["last_ns"] = heard_last_ns[rows]
-    table["sequence"] = heard_sequence[rows]
+    table["last_ns"] = heard_last_ns
+    table["sequence"] = heard_sequence
     return table
