@@ -1,4 +1,4 @@
-"""The inner loops of Foliot's probe, compiled. It knows nothing of Foliot but numbers, and needs numpy at most.
+"""Inner loops of Foliot's probe and sync, compiled. It knows nothing of Foliot but numbers, and needs numpy at most.
 
 Each function has a twin in Python, which does the same where nothing was compiled. `foliot.native` chooses.
 """

@@ -129,7 +129,7 @@ def test_no_straight_line_below_a_cloud_is_above_its_ceiling(wrong_ppb):
     x, y = cloud(np.random.default_rng(8), 50)
     both = sides([(x, y)])
     slope = separate(both, np.arange(2), *limits(2)) + wrong_ppb
-    found = at_middle(both, both.y - slope[:, None] * both.x, LIMIT_PPB).ceiling
+    found = at_middle(both.x, both.y, both.y - slope[:, None] * both.x, LIMIT_PPB).ceiling
     for side in range(2):
         rows = np.column_stack((both.x[side], np.ones(50)))
         hull = -linprog([0, -1], rows, both.y[side], bounds=[(-LIMIT_PPB, LIMIT_PPB), (None, None)], method="highs").fun
@@ -141,7 +141,7 @@ def test_no_straight_line_below_a_cloud_is_above_its_ceiling(wrong_ppb):
 def test_points_on_one_side_of_the_middle_bound_by_the_fastest_drift():
     """They say no more than that clocks cannot run faster than the limit."""
     both = sides([(np.array([[0.5], [0.5]]), np.array([[700.0], [-100.0]]))])
-    assert at_middle(both, both.y, 1_000.0).ceiling == pytest.approx([1_200.0, 600.0])
+    assert at_middle(both.x, both.y, both.y, 1_000.0).ceiling == pytest.approx([1_200.0, 600.0])
 
 
 def test_slope_uncertainty_is_what_noise_allows():

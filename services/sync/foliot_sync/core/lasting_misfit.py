@@ -77,7 +77,9 @@ class LastingMisfits:
     def learn(self, key: Ints, misfit: Floats, variance: Floats) -> None:
         """Remembers a window's misfits, in ns, measured minus what all say; each key once."""
         rows = take(self._rows, self._rows.unheard < _REMEMBERED)
-        new = np.setdiff1d(key, rows.key)
+        # By the order of the keys: to find those of two sets that differ takes ten times as long.
+        place = np.minimum(np.searchsorted(rows.key, key), max(len(rows.key) - 1, 0))
+        new = key[rows.key[place] != key] if len(rows.key) else key
         if len(new):
             rows = joined((rows, _Rows.new(new)))
             rows = take(rows, np.argsort(rows.key))

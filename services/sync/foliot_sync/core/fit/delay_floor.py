@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot import native
 from foliot.columns import grown
 from foliot_sync.core.clock_numbers import ClockNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from foliot_sync.core.arrays import Floats, Ints
 
@@ -76,14 +77,7 @@ class DelayFloors:
 
     def known(self, rows: Rows, half_ns: Floats, doubt_ns: Floats) -> Known:
         """The floors by the latest windows and this one."""
-        widths = np.concatenate((self._widths[rows], half_ns[:, None]), axis=1)
-        doubts = np.concatenate((self._doubts[rows], doubt_ns[:, None]), axis=1)
-        best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)
-        # Windows that agree on the least width have seen the floor, however far apart their other points lay.
-        least = np.partition(widths, _AGREEING - 1, axis=1)[:, :_AGREEING]
-        floor, spread = least.min(axis=1), np.ptp(least, axis=1)
-        agree = spread < doubts[best]
-        return Known(np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best]))
+        return Known(*_floors((self._widths, self._doubts), rows, (half_ns, doubt_ns), _AGREEING))
 
     def noise_ns(self, rows: Rows) -> Floats:
         """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
@@ -108,3 +102,31 @@ class DelayFloors:
         self._doubts[rows, self._next[rows]] = doubt_ns
         self._gaps[rows, self._next[rows]] = gap_ns
         self._next[rows] = (self._next[rows] + 1) % REMEMBERED
+
+
+def floors_by_numpy(
+    windows: tuple[Floats, Floats], rows: Rows, own: tuple[Floats, Floats], agreeing: int
+) -> tuple[Floats, Floats]:
+    """The twin of `foliot_native.pair_fits.floors`: the columns of `Known`.
+
+    Parameters:
+        windows: the half-widths and doubts of the windows remembered, a stream a row.
+        rows: the streams of this window.
+        own: half-width and doubt of each of these.
+        agreeing: windows whose least widths show how far above the floor they may be.
+    """
+    widths, doubts = (
+        np.concatenate((all_[rows], new[:, None]), axis=1) for all_, new in zip(windows, own, strict=True)
+    )
+    best = np.arange(len(rows)), (widths + doubts).argmin(axis=1)
+    # Windows that agree on the least width have seen the floor, however far apart their other points lay.
+    least = np.partition(widths, agreeing - 1, axis=1)[:, :agreeing]
+    floor, spread = least.min(axis=1), np.ptp(least, axis=1)
+    agree = spread < doubts[best]
+    return np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best])
+
+
+_compiled = native.compiled("pair_fits")
+_floors: Callable[[tuple[Floats, Floats], Ints, tuple[Floats, Floats], int], tuple[Floats, Floats]] = (
+    _compiled.floors if _compiled else floors_by_numpy
+)

@@ -106,8 +106,12 @@ def _deeper(there: Floats, first: NDArray[np.intp], value: Floats, share: Floats
     floor to which each of two stamps adds by chance.
     """
     rank = np.arange(there.shape[1]) - first[:, None]
-    left_out = 1 - share[:, None]
-    weight = np.where((rank >= 0) & np.isfinite(there), share[:, None] * left_out ** np.maximum(rank, 0), 0.0)
+    left_out = np.ones(there.shape)
+    for column in range(
+        1, there.shape[1]
+    ):  # Compiled code multiplies likewise; powers round otherwise in each library.
+        left_out[:, column] = left_out[:, column - 1] * np.where(rank[:, column] > 0, 1 - share, 1.0)
+    weight = np.where((rank >= 0) & np.isfinite(there), share[:, None] * left_out, 0.0)
     height = np.where(weight > 0, there - value[:, None], 0.0)
     total, known = weight.sum(axis=1), (weight * height).sum(axis=1)
     last, count = height[:, -1], there.shape[1] - first

@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from foliot import native
 from foliot_sync.core.arrays import put
 from foliot_sync.core.fit.least_residual import LeastResidual, lowest
 from foliot_sync.core.fit.soft_margin import Middle, at_middle, separate, slope_uncertainty, touch
 from foliot_sync.core.limits import GATE_SIGMAS, RATE_LIMIT_PPB, SIGMAS
 
 if TYPE_CHECKING:
-    from foliot_sync.core.arrays import Floats, Mask
+    from collections.abc import Callable
+
+    from foliot_sync.core.arrays import Floats, Ints, Mask
     from foliot_sync.core.fit.point_clouds import PointClouds
     from foliot_sync.core.fit.soft_margin import Sides
     from foliot_sync.settings import SyncSettings
+
+    Points = tuple[Floats, Floats]
 
 CAUTION = 2.0
 """Factor on spacings. Those of a few points understate how far the least lies above the floor when bursts fill the
@@ -72,7 +77,7 @@ def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings:
     known = (clouds.least_ppb <= clouds.most_ppb) & (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)
     slope = np.where(known, (clouds.least_ppb + clouds.most_ppb) / 2, 0.0)
     doubt = np.where(known, (clouds.most_ppb - clouds.least_ppb) / 2 / SIGMAS, np.inf) ** 2
-    stands = _stands(clouds, slope)
+    stands = _stands(clouds, np.arange(len(clouds.share)), slope)
     half = (stands.lowest.value[0::2] + stands.lowest.value[1::2]) / 2
     crossed = half < -stray_ns
     vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
@@ -84,16 +89,34 @@ def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings:
     used, doubt = _with_known(fitted, variance, slope, doubt, GATE_SIGMAS)
     moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
     if moved.any():
-        stands = put(stands, np.repeat(moved[clouds.pair], 2), _stands(clouds.of(moved), used[moved]))
+        rows = np.flatnonzero(np.repeat(moved[clouds.pair], 2))
+        stands = put(stands, rows, _stands(clouds, rows, used))
     return LineFits(fitted, variance, doubt, stands, searched)
 
 
-def _stands(clouds: PointClouds, slope: Floats) -> Stands:
-    """Where the sides of each pair stand on lines of its slope."""
-    of = np.repeat(clouds.pair, 2)
-    residuals = clouds.residuals(slope)
-    middle = at_middle(clouds.sides, residuals, RATE_LIMIT_PPB)
-    return Stands(lowest(residuals, clouds.noise_ns[of], clouds.share, averaged=True), middle)
+def _stands(clouds: PointClouds, rows: Ints, slope: Floats) -> Stands:
+    """Where some sides stand on lines of their pairs' slopes."""
+    of, sides = np.repeat(clouds.pair, 2)[rows], clouds.sides
+    found = _stand((sides.x, sides.y), rows, (slope[of], clouds.noise_ns[of], clouds.share[rows]), RATE_LIMIT_PPB)
+    return Stands(LeastResidual(*found[:4]), Middle(*found[4:]))
+
+
+def stand_by_numpy(
+    points: Points, rows: Ints, lines: tuple[Floats, Floats, Floats], limit_ppb: float
+) -> tuple[Floats, ...]:
+    """The twin of `foliot_native.pair_fits.stand`: the columns of `LeastResidual`, then those of `Middle`.
+
+    Parameters:
+        points: x and y, as `Sides` has them.
+        rows: the sides asked for, in their order.
+        lines: slope, noise and share of each of these.
+        limit_ppb: two clocks never run further apart.
+    """
+    (x, y), (slope, noise_ns, share) = points, lines
+    if len(rows) < len(x):
+        x, y = x[rows], y[rows]
+    residuals = y - slope[:, None] * x
+    return (*lowest(residuals, noise_ns, share, averaged=True), *at_middle(x, y, residuals, limit_ppb))
 
 
 def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
@@ -101,19 +124,40 @@ def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats, limit_ppb: fl
 
     A stream's excess over its best width, in either half and direction, tells nothing of how the clocks run.
     """
-    of, pairs = np.repeat(clouds.pair, 2), len(slope)
-    residuals = clouds.residuals(slope)
-    before, after = (
-        _half(clouds, np.where(half, residuals, np.inf)) for half in (clouds.sides.x <= 0, clouds.sides.x > 0)
-    )
+    points, of = (clouds.sides.x, clouds.sides.y), np.repeat(clouds.pair, 2)
+    total, wanted = _turn(points, of, (slope, clouds.noise_ns), np.repeat(excess_ns, 2))
+    told = total > 0
+    total = np.where(told, total, 1.0)
+    return slope + wanted / total, np.where(told, 1 / total, limit_ppb**2)
+
+
+def turn_by_numpy(points: Points, pair: Ints, lines: tuple[Floats, Floats], excess_ns: Floats) -> tuple[Floats, Floats]:
+    """The twin of `foliot_native.pair_fits.turn`: each pair's weight of its turn, and the turn times that.
+
+    Parameters:
+        points: x and y, as `Sides` has them.
+        pair: of each side.
+        lines: slope and noise of each pair.
+        excess_ns: of each side, how much wider its stream is than at its best.
+    """
+    (x, y), (slope, noise_ns) = points, lines
+    residuals, noise = y - slope[pair][:, None] * x, noise_ns[pair]
+    before, after = (_half(x, np.where(half, residuals, np.inf), noise) for half in (x <= 0, x > 0))
     span_s = after.at_s - before.at_s
-    late = before.late_ns**2 + after.late_ns**2 + 2 * np.repeat(excess_ns, 2) ** 2
+    late = before.late_ns**2 + after.late_ns**2 + 2 * excess_ns**2
     weight = np.where(span_s > 0, span_s**2 / late, 0.0)
     wanted = weight * (after.value - before.value) / np.where(span_s > 0, span_s, 1.0)
-    total = np.bincount(of, weight, minlength=pairs)
-    told = total > 0
-    turn = np.bincount(of, wanted, minlength=pairs) / np.where(told, total, 1.0)
-    return slope + turn, np.where(told, 1 / np.where(told, total, 1.0), limit_ppb**2)
+    total, turns = (np.bincount(pair, each, minlength=len(slope)).astype(np.float64) for each in (weight, wanted))
+    return total, turns
+
+
+_compiled = native.compiled("pair_fits")
+_stand: Callable[[Points, Ints, tuple[Floats, Floats, Floats], float], tuple[Floats, ...]] = (
+    _compiled.stand if _compiled else stand_by_numpy
+)
+_turn: Callable[[Points, Ints, tuple[Floats, Floats], Floats], tuple[Floats, Floats]] = (
+    _compiled.turn if _compiled else turn_by_numpy
+)
 
 
 class _Half(NamedTuple):
@@ -125,13 +169,12 @@ class _Half(NamedTuple):
     """How far above the floor that is expected to be; inf: there is no point."""
 
 
-def _half(clouds: PointClouds, residuals: Floats) -> _Half:
-    noise = clouds.noise_ns[np.repeat(clouds.pair, 2)]
-    stand, rows = lowest(residuals, noise), np.arange(len(residuals))
+def _half(x: Floats, residuals: Floats, noise_ns: Floats) -> _Half:
+    stand, rows = lowest(residuals, noise_ns), np.arange(len(residuals))
     there = np.isfinite(stand.value)
-    at_s = clouds.sides.x[rows, (residuals == stand.value[:, None]).argmax(axis=1)]
+    at_s = x[rows, (residuals == stand.value[:, None]).argmax(axis=1)]
     few = np.isfinite(residuals).sum(axis=1) < _FEW
-    late = np.hypot(CAUTION * np.where(few, _FAR_NS, stand.spacing), noise)
+    late = np.hypot(CAUTION * np.where(few, _FAR_NS, stand.spacing), noise_ns)
     return _Half(np.where(there, stand.value, 0.0), at_s, np.where(there, late, np.inf))
 
 

@@ -162,7 +162,7 @@ class Middle(NamedTuple):
     """Where the least residual is. A value is wrong by so many ns for each ppb by which its line is turned wrongly."""
 
 
-def at_middle(sides: Sides, residuals: Floats, limit_ppb: float) -> Middle:
+def at_middle(x: Floats, y: Floats, residuals: Floats, limit_ppb: float) -> Middle:
     """The position of each side at x = 0, whatever its slope.
 
     The ceiling bounds the true offset whatever the paths' asymmetry, because a probe never arrives before it was sent.
@@ -172,18 +172,19 @@ def at_middle(sides: Sides, residuals: Floats, limit_ppb: float) -> Middle:
     way to it.
 
     Parameters:
+        x, y: the points of the sides, as `Sides` has them.
         residuals: of the points, above any line through the origin.
     """
-    rows = np.arange(len(sides.x))
-    earlier, later = np.where(sides.x <= 0, residuals, np.inf), np.where(sides.x > 0, residuals, np.inf)
+    rows = np.arange(len(x))
+    earlier, later = np.where(x <= 0, residuals, np.inf), np.where(x > 0, residuals, np.inf)
     left, right = earlier.argmin(axis=1), later.argmin(axis=1)
     before, after = earlier[rows, left], later[rows, right]
-    before_s, after_s = sides.x[rows, left], sides.x[rows, right]
+    before_s, after_s = x[rows, left], x[rows, right]
     least_at_s = np.where(before <= after, before_s, after_s)
     between = np.isfinite(before) & np.isfinite(after)
     if between.all():
         return Middle((before * after_s - after * before_s) / (after_s - before_s), least_at_s)
-    alone = (sides.y + limit_ppb * np.abs(sides.x)).min(axis=1)
+    alone = (y + limit_ppb * np.abs(x)).min(axis=1)
     span, before, after = np.where(between, (after_s - before_s, before, after), ((1.0,), (0.0,), (0.0,)))
     return Middle(np.where(between, (before * after_s - after * before_s) / span, alone), least_at_s)
 
