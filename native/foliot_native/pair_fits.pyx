@@ -276,7 +276,7 @@ def floors(windows, rows, own, Py_ssize_t agreeing):
     cdef const double[::1] half = np.ascontiguousarray(own[0], np.float64)
     cdef const double[::1] spare = np.ascontiguousarray(own[1], np.float64)
     cdef Py_ssize_t count = wanted.shape[0], remembered = width.shape[1], at, window, place, row
-    if not (width.shape[0] == doubt.shape[0] and remembered == doubt.shape[1] and count == half.shape[0] == spare.shape[0]):
+    if width.shape[0] != doubt.shape[0] or remembered != doubt.shape[1] or not count == half.shape[0] == spare.shape[0]:
         raise ValueError("columns of one table have different lengths")
     if not 0 < agreeing <= remembered + 1:
         raise ValueError(f"{agreeing} windows of {remembered + 1} cannot agree")
@@ -312,6 +312,74 @@ def floors(windows, rows, own, Py_ssize_t agreeing):
             told[0, at], told[1, at] = floor, best_doubt
     free(least)
     return tuple(found)
+
+
+def least(widths, rows):
+    """The least value of some rows of a table; inf where there is none.
+
+    Raises:
+        IndexError: there is no such row.
+    """
+    cdef const double[:, ::1] width = np.ascontiguousarray(widths, np.float64)
+    cdef const int64_t[::1] wanted = np.ascontiguousarray(rows, np.int64)
+    cdef Py_ssize_t at, column
+    check(wanted, width.shape[0])
+    found = np.full(wanted.shape[0], INFINITY)
+    cdef double[::1] told = found
+    with nogil:
+        for at in range(wanted.shape[0]):
+            for column in range(width.shape[1]):
+                told[at] = min(told[at], width[wanted[at], column])
+    return found
+
+
+def quiet(gaps, rows, double share, Py_ssize_t fewest):
+    """A low quantile of what there is of some rows of a table; nan where a row has too few.
+
+    Parameters:
+        gaps: inf where there is none.
+        rows: the rows asked for.
+        share: so many of a row's values lie below.
+        fewest: values that a row needs.
+
+    Raises:
+        ValueError: there is no such share.
+        IndexError: there is no such row.
+    """
+    cdef const double[:, ::1] gap = np.ascontiguousarray(gaps, np.float64)
+    cdef const int64_t[::1] wanted = np.ascontiguousarray(rows, np.int64)
+    cdef Py_ssize_t count = wanted.shape[0], columns = gap.shape[1], at, column, place, known, kept
+    cdef double value
+    if not 0 <= share < 1:
+        raise ValueError(f"a share of {share}")
+    check(wanted, gap.shape[0])
+    found = np.empty(count)
+    cdef double[::1] told = found
+    cdef double *lowest = <double *> malloc((columns + 1) * sizeof(double))
+    if lowest == NULL:
+        raise MemoryError
+    with nogil:
+        for at in range(count):
+            known = 0
+            for column in range(columns):
+                known += isfinite(gap[wanted[at], column]) != 0
+            if known < max(fewest, 1):
+                told[at] = NAN
+                continue
+            kept = <Py_ssize_t> (share * (known - 1)) + 1
+            for place in range(kept):
+                lowest[place] = INFINITY
+            for column in range(columns):
+                value = gap[wanted[at], column]
+                if value < lowest[kept - 1]:
+                    place = kept - 1
+                    while place > 0 and value < lowest[place - 1]:
+                        lowest[place] = lowest[place - 1]
+                        place -= 1
+                    lowest[place] = value
+            told[at] = lowest[kept - 1]
+    free(lowest)
+    return found
 
 
 cdef int check(const int64_t[::1] number, Py_ssize_t count) except -1:

@@ -12,10 +12,11 @@ from foliot import native
 from foliot_schemas import StampRow
 from foliot_sync.core.fit import delay_floor, line_fit
 from foliot_sync.core.fit import point_clouds as clouds_by_numpy
+from foliot_sync.core.solve import hard_bounds
 
-point_clouds, pair_fits = native.compiled("point_clouds"), native.compiled("pair_fits")
+point_clouds, pair_fits, mesh = (native.compiled(name) for name in ("point_clouds", "pair_fits", "mesh"))
 pytestmark = pytest.mark.skipif(
-    point_clouds is None or pair_fits is None, reason=f"nothing is compiled: {native.why_python()}"
+    point_clouds is None or pair_fits is None or mesh is None, reason=f"nothing is compiled: {native.why_python()}"
 )
 
 STAMPS = st.one_of(st.integers(-50, 50), st.integers(-(10**12), 10**12), st.integers(-(1 << 62), 1 << 62))
@@ -157,6 +158,42 @@ def test_floors_are_the_same(data):
 
 
 @MANY
+@given(st.data(), st.sampled_from([0.0, 0.25, 0.99]), st.integers(1, 5))
+def test_least_and_quiet_values_are_the_same(data, share, fewest):
+    """Of rows that have all values, some, or none."""
+    value = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.just(np.inf))
+    table = data.draw(arrays(np.float64, (4, data.draw(st.integers(1, 12))), elements=value))
+    rows = data.draw(arrays(np.int64, data.draw(st.integers(0, 6)), elements=st.integers(0, 3)))
+    same([pair_fits.least(table, rows)], [delay_floor.least_by_numpy(table, rows)])
+    same([pair_fits.quiet(table, rows, share, fewest)], [delay_floor.quiet_by_numpy(table, rows, share, fewest)])
+
+
+@MANY
+@given(st.data(), st.integers(0, 40))
+def test_distances_are_the_same(data, edges):
+    """Of meshes with parallel edges, with parts that nothing joins, and with lengths that add up otherwise by turns."""
+    nodes = data.draw(st.integers(1, 8))
+    ends = data.draw(arrays(np.int64, (2, edges), elements=st.integers(0, nodes - 1)))
+    length = st.one_of(st.integers(0, 3).map(float), st.floats(1e-3, 1e9), st.just(np.inf))
+    room = data.draw(arrays(np.float64, (2, edges), elements=length))
+    asked = tuple(ends), tuple(room), nodes, data.draw(st.integers(0, nodes - 1)), 40
+    ours, settled = mesh.distances(*asked)
+    same([ours], [hard_bounds.distances_by_numpy(*asked)[0]])
+    assert settled
+
+
+@pytest.mark.parametrize("rounds", [0, 5, 100])
+def test_a_mesh_that_takes_more_rounds_is_not_settled(rounds):
+    """As a chain whose edges are in the order against the way."""
+    start = np.arange(50)[::-1].copy()
+    found, settled = mesh.distances((start, start + 1), (np.ones(50), np.ones(50)), 51, 0, rounds)
+    assert settled == (rounds == 100)
+    assert found[0] == 0.0
+    if settled:
+        assert found.tolist() == list(range(51))
+
+
+@MANY
 @given(st.data())
 def test_any_floats_are_survived(data):
     """Points, slopes and noises may be infinite or no numbers."""
@@ -167,6 +204,8 @@ def test_any_floats_are_survived(data):
     assert len(pair_fits.stand((x, y), rows, three[:3], LIMIT_PPB)[0]) == 3
     assert len(pair_fits.turn((x, y), rows, three[:2], three[2])[0]) == 3
     assert len(pair_fits.floors((x, y), rows, three[:2], 1)[0]) == 3
+    assert len(pair_fits.least(x, rows)) == len(pair_fits.quiet(x, rows, 0.5, 1)) == 3
+    assert len(mesh.distances((rows, rows[::-1]), three[:2], 3, 0, 9)[0]) == 3
 
 
 ONE = np.zeros(1, np.int64)
@@ -184,8 +223,13 @@ def test_a_row_that_the_table_has_not_is_refused(row):
         lambda: pair_fits.stand((TABLE, TABLE), rows, (FLOATS, FLOATS, FLOATS), 1.0),
         lambda: pair_fits.turn((TABLE[:1], TABLE[:1]), rows, (np.zeros(3), np.zeros(3)), FLOATS),
         lambda: pair_fits.floors((TABLE, TABLE), rows, (FLOATS, FLOATS), 1),
+        lambda: pair_fits.least(TABLE, rows),
+        lambda: pair_fits.quiet(TABLE, rows, 0.5, 1),
+        lambda: mesh.distances((rows, ONE), (FLOATS, FLOATS), 3, 0, 1),
+        lambda: mesh.distances((ONE, rows), (FLOATS, FLOATS), 3, 0, 1),
+        lambda: mesh.distances((ONE, ONE), (FLOATS, FLOATS), 3, row, 1),
     ):
-        with pytest.raises(IndexError, match=r"row|pair|side"):
+        with pytest.raises(IndexError, match=r"row|pair|side|node"):
             wrong()
 
 
@@ -222,8 +266,12 @@ def test_what_does_not_fit_together_is_refused():
         lambda: pair_fits.floors((TABLE, TABLE), ONE, (FLOATS, floats), 1),
         lambda: pair_fits.floors((TABLE, TABLE), ONE, (FLOATS, FLOATS), 4),
         lambda: pair_fits.floors((TABLE, TABLE), ONE, (FLOATS, FLOATS), 0),
+        lambda: pair_fits.quiet(TABLE, ONE, 1.0, 1),
+        lambda: pair_fits.quiet(TABLE, ONE, np.nan, 1),
+        lambda: mesh.distances((ONE, two), (FLOATS, FLOATS), 3, 0, 1),
+        lambda: mesh.distances((ONE, ONE), (FLOATS, floats), 3, 0, 1),
     ):
-        with pytest.raises(ValueError, match=r"lengths|streams|in order|points|agree"):
+        with pytest.raises(ValueError, match=r"lengths|streams|in order|points|agree|share"):
             wrong()
 
 

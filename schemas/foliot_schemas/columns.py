@@ -41,22 +41,7 @@ def unpack(columns: Mapping[str, bytes], dtype: np.dtype[Any], later: Collection
     Raises:
         ValueError: a column is missing, or columns differ in length.
     """
-    assert dtype.names is not None
-    arrays = {}
-    for name in dtype.names:
-        column = columns.get(name)
-        if column is not None:
-            arrays[name] = np.frombuffer(column, dtype[name])
-        elif name not in later:
-            raise ValueError(f"the batch has no column {name!r}")
-    lengths = {len(array) for array in arrays.values()}
-    if len(lengths) != 1:
-        of_columns = {name: len(array) for name, array in arrays.items()}
-        raise ValueError(f"the batch's columns differ in length: {of_columns}")
-    rows = np.zeros(lengths.pop(), dtype)
-    for name, array in arrays.items():
-        rows[name] = array
-    return rows
+    return _rows(_views(columns, dtype, later), dtype)
 
 
 def unpack_checked(
@@ -78,12 +63,48 @@ def unpack_checked(
     Raises:
         ValueError: as `unpack`; a row names none of these things, or a bounded value is beyond its bound.
     """
-    rows = unpack(columns, dtype, later)
-    if len(rows):
-        if int(rows[index].max()) >= named:
+    return _rows(check_columns(columns, dtype, bounded, index, named, later=later), dtype)
+
+
+def check_columns(
+    columns: Mapping[str, bytes],
+    dtype: np.dtype[Any],
+    bounded: tuple[str, ...],
+    index: str,
+    named: int,
+    *,
+    later: Collection[str] = (),
+) -> dict[str, NDArray[Any]]:
+    """Refuses what `unpack_checked` would refuse. Returns the columns as they are, which takes less time than rows."""
+    views = _views(columns, dtype, later)
+    if len(views[index]):
+        if int(views[index].max()) >= named:
             raise ValueError(f"a row names a {index} that the batch does not have")
         every = np.frombuffer(b"".join([columns[name] for name in bounded if name in columns]), "<i8")
         # In wrapping arithmetic the sum is above 0 for exactly those that lie within the limits.
         if len(every) and int((every + FAR_NS).min()) <= 0:
             raise ValueError("a row has a time further than 146 years from 0, or a sequence beyond 2^62")
+    return views
+
+
+def _views(columns: Mapping[str, bytes], dtype: np.dtype[Any], later: Collection[str]) -> dict[str, NDArray[Any]]:
+    """The columns that there are, all of one length."""
+    assert dtype.names is not None
+    views = {}
+    for name in dtype.names:
+        column = columns.get(name)
+        if column is not None:
+            views[name] = np.frombuffer(column, dtype[name])
+        elif name not in later:
+            raise ValueError(f"the batch has no column {name!r}")
+    if len({len(view) for view in views.values()}) != 1:
+        of_columns = {name: len(view) for name, view in views.items()}
+        raise ValueError(f"the batch's columns differ in length: {of_columns}")
+    return views
+
+
+def _rows(views: Mapping[str, NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    rows = np.zeros(len(next(iter(views.values()))), dtype)
+    for name, view in views.items():
+        rows[name] = view
     return rows

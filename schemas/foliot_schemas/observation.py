@@ -25,7 +25,7 @@ from foliot_schemas.bounds import (
     Time,
     Word,
 )
-from foliot_schemas.columns import pack, rows_once, unpack_checked
+from foliot_schemas.columns import check_columns, pack, rows_once, unpack_checked
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ StampKind = Literal["hardware", "kernel", "user"]
 StampRow = np.dtype([("stream", "<u2"), ("direction", "u1"), ("transmit_ns", "<i8"), ("receive_ns", "<i8")])
 """One probe. `stream` indexes the batch's streams. `direction` is 0 from initiator to responder, 1 back. Stamps are
 local times, each of the clock of the host that took it."""
+_STAMPS = ("transmit_ns", "receive_ns")
 
 DelayRow = np.dtype(
     [
@@ -177,11 +178,25 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         return rows_once(self, self._unpack)
 
     def _unpack(self) -> NDArray[Any]:
+        self._check_sources()
+        return unpack_checked(self.columns, StampRow, _STAMPS, "stream", len(self.streams))
+
+    def check_rows(self) -> None:
+        """Refuses rows that `rows` would refuse, once, and makes none: sync reads the columns as they are.
+
+        Raises:
+            ValueError: as `rows`.
+        """
+        if not self.__dict__.get("rows_are_sound"):
+            self._check_sources()
+            check_columns(self.columns, StampRow, _STAMPS, "stream", len(self.streams))
+            self.__dict__["rows_are_sound"] = True
+
+    def _check_sources(self) -> None:
         # Many streams leave the same NIC.
         for source in {stream.path.partition(">")[0] for stream in self.streams}:
             if not starts_at(source, self.node):
                 raise ValueError(f"{source[:_SHOWN]} is no NIC of {self.node}, at which streams begin")
-        return unpack_checked(self.columns, StampRow, ("transmit_ns", "receive_ns"), "stream", len(self.streams))
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.
@@ -194,7 +209,7 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         for stream in self.streams:
             if stream.initiator == stream.responder:
                 raise ValueError(f"a stream between {stream.initiator} and itself measures nothing")
-        self.rows()
+        self.check_rows()
 
 
 class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
@@ -78,6 +80,22 @@ def test_a_row_cannot_name_what_the_batch_does_not_have(batch):
 
     with pytest.raises(ValueError, match="does not have"):
         beheaded.rows()
+
+
+@pytest.mark.parametrize(
+    "broken", [{"stream": b"\xff\xff"}, {"direction": b""}, {"transmit_ns": b"\xff" * 7 + b"\x7f"}]
+)
+def test_stamps_are_refused_without_their_rows(broken):
+    """Sync reads columns as they are, and must hear of what does not fit as whoever reads rows."""
+    sample = next(sample for sample in SAMPLES if isinstance(sample, StampBatch))
+    columns = StampBatch.of(sample.rows()[:1], node=sample.node, since_ns=0, until_ns=1, epoch_ns=0, streams=()).columns
+    sound, wrong = (msgspec.structs.replace(sample, columns=each) for each in (columns, {**columns, **broken}))
+
+    sound.check_rows()
+    with pytest.raises(ValueError, match=r"does not have|differ in length|146 years") as told:
+        wrong.rows()
+    with pytest.raises(ValueError, match=re.escape(str(told.value))):
+        wrong.check_rows()
 
 
 @pytest.mark.parametrize(

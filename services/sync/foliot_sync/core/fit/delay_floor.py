@@ -73,7 +73,7 @@ class DelayFloors:
 
     def least(self, rows: Rows) -> Floats:
         """The least half-widths of the latest windows; inf where there were none."""
-        return np.asarray(self._widths[rows].min(axis=1))
+        return _least(self._widths, rows)
 
     def known(self, rows: Rows, half_ns: Floats, doubt_ns: Floats) -> Known:
         """The floors by the latest windows and this one."""
@@ -85,10 +85,7 @@ class DelayFloors:
         It is the mean gap between the lowest points. By as much the lowest points of two windows differ where nothing
         queues.
         """
-        gaps = np.sort(self._gaps[rows], axis=1)
-        windows = np.isfinite(gaps).sum(axis=1)
-        quiet = gaps[np.arange(len(rows)), (_QUIET * np.maximum(windows - 1, 0)).astype(np.int64)]
-        return np.where(windows >= _FEWEST, quiet, np.nan)
+        return _quiet(self._gaps, rows, _QUIET, _FEWEST)
 
     def learn(
         self,
@@ -126,7 +123,29 @@ def floors_by_numpy(
     return np.where(agree, floor, widths[best]), np.where(agree, spread, doubts[best])
 
 
+def least_by_numpy(widths: Floats, rows: Rows) -> Floats:
+    """The twin of `foliot_native.pair_fits.least`: the least value of some rows; inf where there is none."""
+    return np.asarray(widths[rows].min(axis=1, initial=np.inf))
+
+
+def quiet_by_numpy(gaps: Floats, rows: Rows, share: float, fewest: int) -> Floats:
+    """The twin of `foliot_native.pair_fits.quiet`: a low quantile of some rows; nan where a row has too few values.
+
+    Parameters:
+        gaps: inf where there is no value.
+        rows: those asked for.
+        share: so many of a row's values lie below.
+        fewest: values that a row needs.
+    """
+    gaps = np.sort(gaps[rows], axis=1)
+    windows = np.isfinite(gaps).sum(axis=1)
+    quiet = gaps[np.arange(len(rows)), (share * np.maximum(windows - 1, 0)).astype(np.int64)]
+    return np.where(windows >= fewest, quiet, np.nan)
+
+
 _compiled = native.compiled("pair_fits")
 _floors: Callable[[tuple[Floats, Floats], Ints, tuple[Floats, Floats], int], tuple[Floats, Floats]] = (
     _compiled.floors if _compiled else floors_by_numpy
 )
+_least: Callable[[Floats, Ints], Floats] = _compiled.least if _compiled else least_by_numpy
+_quiet: Callable[[Floats, Ints, float, int], Floats] = _compiled.quiet if _compiled else quiet_by_numpy

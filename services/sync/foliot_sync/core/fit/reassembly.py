@@ -41,7 +41,7 @@ class Reassembly:
         Raises:
             ValueError: its columns do not fit together, or it covers no time.
         """
-        batch.rows()
+        batch.check_rows()
         if batch.until_ns <= batch.since_ns:
             raise ValueError(f"a batch of {batch.node} ends at {batch.until_ns}, not after it began")
         latest_ns = self._latest_ns.get(batch.node, batch.until_ns)

@@ -14,7 +14,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from foliot import native
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from foliot_sync.core.arrays import Floats, Ints
 _LEAST_NS = 1e-3
 """Length of an edge without room, or with less than none because the value strays out of the interval. A longer edge
@@ -41,39 +45,56 @@ def hard_bounds(allowed: HardBounds, nodes: int, ground: int) -> Floats:
     The ground is the node whose published value is the truth.
     """
     above, below = np.maximum(allowed.upper, _LEAST_NS), np.maximum(-allowed.lower, _LEAST_NS)
+    ends = allowed.start, allowed.end
     # An interval lets `start` rise by `above` over `end`, and `end` rise by `below` over `start`.
-    source = np.concatenate((allowed.end, allowed.start))
-    target = np.concatenate((allowed.start, allowed.end))
-    room = np.concatenate((above, below))
-    rise = _distances((source, target), room, nodes, ground)
-    fall = _distances((target, source), room, nodes, ground)
-    return np.maximum(rise, fall)
+    return np.maximum(*(_room(ends, room, nodes, ground) for room in ((above, below), (below, above))))
 
 
-def _distances(ends: tuple[Ints, Ints], length: Floats, nodes: int, ground: int) -> Floats:
-    """Shortest distances from the ground.
+def _room(ends: tuple[Ints, Ints], room: tuple[Floats, Floats], nodes: int, ground: int) -> Floats:
+    """Shortest distances from the ground; a mesh that needs more rounds is done node by node."""
+    distance, settled = _distances(ends, room, nodes, ground, _MOST_ROUNDS)
+    return distance if settled else _one_by_one(ends, room, nodes, ground)
+
+
+def distances_by_numpy(
+    ends: tuple[Ints, Ints], room: tuple[Floats, Floats], nodes: int, ground: int, rounds: int
+) -> tuple[Floats, bool]:
+    """The twin of `foliot_native.mesh.distances`: shortest distances from the ground, and whether the rounds were enough.
 
     All nodes ask their neighbours at once, again and again (Bellman, Quarterly of Applied Mathematics 16, 1958). In a
-    random mesh no node is more than some edges away, and that many rounds are cheaper than going from node to node. A
-    mesh that needs more rounds is done node by node.
+    random mesh no node is more than some edges away, and that many rounds are cheaper than going from node to node.
+
+    Parameters:
+        ends: start and end of each edge.
+        room: its length from end to start, and from start to end.
     """
-    source, target = ends
+    (start, end), length = ends, np.concatenate(room)
+    source, target = np.concatenate((end, start)), np.concatenate((start, end))
     order = np.argsort(target, kind="stable")
     source, length = source[order], length[order]
     reached, starts = np.unique(target[order], return_index=True)
     distance = np.full(nodes, np.inf)
     distance[ground] = 0.0
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(rounds):
+        if not len(reached):
+            return distance, True
         nearer = np.minimum(np.minimum.reduceat(distance[source] + length, starts), distance[reached])
         if np.array_equal(nearer, distance[reached]):
-            return distance
+            return distance, True
         distance[reached] = nearer
-    return _one_by_one((source, target[order]), length, nodes, ground)
+    return distance, False
 
 
-def _one_by_one(ends: tuple[Ints, Ints], length: Floats, nodes: int, ground: int) -> Floats:
+_compiled = native.compiled("mesh")
+_distances: Callable[[tuple[Ints, Ints], tuple[Floats, Floats], int, int, int], tuple[Floats, bool]] = (
+    _compiled.distances if _compiled else distances_by_numpy
+)
+
+
+def _one_by_one(ends: tuple[Ints, Ints], room: tuple[Floats, Floats], nodes: int, ground: int) -> Floats:
     """The same by Dijkstra's method, for long meshes."""
-    source, target = ends
+    (start, end), length = ends, np.concatenate(room)
+    source, target = np.concatenate((end, start)), np.concatenate((start, end))
     order = np.lexsort((length, target, source))
     key = source[order] * nodes + target[order]
     first = np.concatenate(([True], key[1:] != key[:-1])) if len(key) else np.zeros(0, dtype=bool)
