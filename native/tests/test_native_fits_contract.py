@@ -1,4 +1,7 @@
-"""The compiled fits of sync say the same as their twins in Python, to the last bit, and stay within their arrays."""
+"""The compiled loops of sync say the same as their twins in Python, and stay within their arrays.
+
+They do so to the last bit, but for the equations of a mesh: scipy multiplies its matrix as its own compiler saw fit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from foliot import native
 from foliot_schemas import StampRow
 from foliot_sync.core.fit import delay_floor, line_fit
 from foliot_sync.core.fit import point_clouds as clouds_by_numpy
-from foliot_sync.core.solve import hard_bounds
+from foliot_sync.core.solve import hard_bounds, least_squares
 
 point_clouds, pair_fits, mesh = (native.compiled(name) for name in ("point_clouds", "pair_fits", "mesh"))
 pytestmark = pytest.mark.skipif(
@@ -193,6 +196,52 @@ def test_a_mesh_that_takes_more_rounds_is_not_settled(rounds):
         assert found.tolist() == list(range(51))
 
 
+def equations(nodes, parts, seed):
+    """The scaled equations of a random mesh, as `least_squares` has them, with parts that light edges join."""
+    random = np.random.default_rng(seed)
+    start = np.concatenate((np.arange(nodes - 1), random.integers(0, nodes, 4 * nodes)))
+    end = np.concatenate((np.arange(1, nodes), random.integers(0, nodes, 4 * nodes)))
+    start, end = start[start != end], end[start != end]
+    part = np.arange(nodes) * parts // nodes
+    weight = np.where(part[start] == part[end], random.uniform(0.5, 2.0, len(start)), 1e-4)
+    unknown = np.arange(nodes) > 0
+    edges = least_squares.Edges(start, end, random.normal(0, 100, len(start)), 1 / weight)
+    system = least_squares._System(edges, unknown)
+    held = np.bincount(start, weight, nodes) + np.bincount(end, weight, nodes)
+    scale = np.where(unknown, 1 / np.sqrt(held), 1.0)
+    matrix = system.matrix(weight, scale)
+    rigid = np.where(unknown, 1 / scale, 0.0)
+    moved = least_squares._whole_parts(matrix, least_squares._parts(edges, weight, nodes), rigid)
+    pull = np.bincount(start, weight * edges.difference, nodes) - np.bincount(end, weight * edges.difference, nodes)
+    rows = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
+    return rows, np.where(unknown, pull, 0.0) * scale, np.zeros(nodes), moved
+
+
+@pytest.mark.parametrize("nodes", [40, 120, 1_000, 3_001])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("steps", [0, 1, 5, 1_000])
+def test_equations_have_the_same_solution(nodes, parts, steps):
+    """After few steps, and after all of them; a rounded digit grows from step to step."""
+    asked = equations(nodes, parts, nodes)
+    assert len(asked[3][2]) == (parts if parts > 1 else 0)
+    limits = steps, 10, 0.05**2
+    ours, theirs = mesh.conjugate(*asked, limits), least_squares.conjugate_by_numpy(*asked, limits)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+    if steps == 1_000:
+        (starts, columns, values), pull = asked[:2]
+        product = np.add.reduceat(values * ours[columns], starts[:-1])
+        assert np.linalg.norm(pull - product) < 1e-2 * np.linalg.norm(pull)
+
+
+def test_equations_of_nothing_have_no_solution():
+    """Of no node at all, and of one that nothing pulls."""
+    none, no_parts = np.zeros(0), (ONE[:0], np.zeros(0), np.zeros((0, 0)))
+    assert len(mesh.conjugate((ONE, ONE[:0], none), none, none, no_parts, (9, 1, 0.0))) == 0
+    lone = (np.array([0, 1]), ONE, np.ones(1)), FLOATS, FLOATS + 7, (ONE - 1, FLOATS, np.zeros((0, 0))), (9, 1, 0.0)
+    assert mesh.conjugate(*lone).tolist() == least_squares.conjugate_by_numpy(*lone).tolist() == [0.0]
+
+
 @MANY
 @given(st.data())
 def test_any_floats_are_survived(data):
@@ -206,11 +255,14 @@ def test_any_floats_are_survived(data):
     assert len(pair_fits.floors((x, y), rows, three[:2], 1)[0]) == 3
     assert len(pair_fits.least(x, rows)) == len(pair_fits.quiet(x, rows, 0.5, 1)) == 3
     assert len(mesh.distances((rows, rows[::-1]), three[:2], 3, 0, 9)[0]) == 3
+    parts = rows % 2, three[3], three[:2, :2]
+    assert len(mesh.conjugate((np.arange(4), rows[::-1], three[0]), *three[1:3], parts, (9, 2, 1.0))) == 3
 
 
 ONE = np.zeros(1, np.int64)
 BATCH = tuple(np.zeros(1, StampRow[name]).tobytes() for name in StampRow.names)
 TABLE, FLOATS = np.zeros((3, 2)), np.zeros(1)
+STARTS, SQUARE = np.array([0, 1]), np.ones((1, 1))
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1 << 62, -(1 << 63)])
@@ -228,8 +280,12 @@ def test_a_row_that_the_table_has_not_is_refused(row):
         lambda: mesh.distances((rows, ONE), (FLOATS, FLOATS), 3, 0, 1),
         lambda: mesh.distances((ONE, rows), (FLOATS, FLOATS), 3, 0, 1),
         lambda: mesh.distances((ONE, ONE), (FLOATS, FLOATS), 3, row, 1),
+        lambda: mesh.conjugate((STARTS, rows, FLOATS), FLOATS, FLOATS, (ONE, FLOATS, SQUARE), (9, 1, 0.0)),
+        lambda: mesh.conjugate(
+            (STARTS, ONE, FLOATS), FLOATS, FLOATS, (np.where(rows == -1, -2, rows), FLOATS, SQUARE), (9, 1, 0.0)
+        ),
     ):
-        with pytest.raises(IndexError, match=r"row|pair|side|node"):
+        with pytest.raises(IndexError, match=r"row|pair|side|node|part"):
             wrong()
 
 
@@ -270,6 +326,12 @@ def test_what_does_not_fit_together_is_refused():
         lambda: pair_fits.quiet(TABLE, ONE, np.nan, 1),
         lambda: mesh.distances((ONE, two), (FLOATS, FLOATS), 3, 0, 1),
         lambda: mesh.distances((ONE, ONE), (FLOATS, floats), 3, 0, 1),
+        lambda: mesh.conjugate((ONE, ONE, FLOATS), FLOATS, FLOATS, (ONE, FLOATS, SQUARE), (9, 1, 0.0)),
+        lambda: mesh.conjugate((STARTS + 1, ONE, FLOATS), FLOATS, FLOATS, (ONE, FLOATS, SQUARE), (9, 1, 0.0)),
+        lambda: mesh.conjugate((STARTS[::-1], ONE, FLOATS), FLOATS, FLOATS, (ONE, FLOATS, SQUARE), (9, 1, 0.0)),
+        lambda: mesh.conjugate((STARTS, ONE, FLOATS), FLOATS, floats, (ONE, FLOATS, SQUARE), (9, 1, 0.0)),
+        lambda: mesh.conjugate((STARTS, ONE, FLOATS), FLOATS, FLOATS, (ONE, FLOATS, SQUARE[:, :0]), (9, 1, 0.0)),
+        lambda: mesh.conjugate((STARTS, ONE, FLOATS), FLOATS, FLOATS, (ONE, FLOATS, SQUARE), (9, 0, 0.0)),
     ):
         with pytest.raises(ValueError, match=r"lengths|streams|in order|points|agree|share"):
             wrong()

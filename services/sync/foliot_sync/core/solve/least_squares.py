@@ -15,6 +15,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from foliot import native
 from foliot_sync.core.arrays import take
 
 if TYPE_CHECKING:
@@ -195,10 +196,17 @@ class _System:
 
     def matrix(self, weights: Floats, scale: Floats) -> csr_array:
         """The matrix, its rows and columns scaled."""
+        return self._matrix(self._values(weights, scale))
+
+    def _values(self, weights: Floats, scale: Floats) -> Floats:
+        """What stands in the matrix, row by row."""
         edges = self._edges
         between = np.where(self._inner, -weights * scale[edges.start] * scale[edges.end], 0.0)
         held = np.where(self.unknown, self._held(weights) * scale**2 * (1 + _GRIP), 1.0)
-        values = np.concatenate((between, between, held))[self._order]
+        values: Floats = np.concatenate((between, between, held))[self._order]
+        return values
+
+    def _matrix(self, values: Floats) -> csr_array:
         nodes = len(self.unknown)
         return csr_array((values, self._columns, self._starts), shape=(nodes, nodes))
 
@@ -215,9 +223,9 @@ class _System:
             value = np.zeros(nodes)
             value[some] = splu(self.matrix(weights, np.ones(nodes))[some][:, some].tocsc()).solve(pull[some])
             return value
-        return self._conjugate(weights, pull, near)
+        return self._by_gradients(weights, pull, near)
 
-    def _conjugate(self, weights: Floats, pull: Floats, near: Floats) -> Floats:
+    def _by_gradients(self, weights: Floats, pull: Floats, near: Floats) -> Floats:
         """The solution by conjugate gradients, each value scaled by its own weight.
 
         A mesh of random edges has no ordering that keeps its factors sparse. It needs some tens of steps however large
@@ -228,31 +236,13 @@ class _System:
         do. Where light edges join two parts of the mesh, a part that is far off leaves hardly any.
         """
         scale = np.where(self.unknown, 1 / np.sqrt(np.where(self.unknown, self._held(weights), 1.0)), 1.0)
-        matrix = self.matrix(weights, scale)
+        values = self._values(weights, scale)
         if self._part is None:  # by the first weights: what eases the way need not be exact
             self._part = _parts(self._edges, weights, len(pull))
-        whole = _whole_parts(matrix, self._part, np.where(self.unknown, 1 / scale, 0.0))
-        value = near / scale
-        residual = pull * scale - matrix @ value
-        eased = residual + whole(residual)
-        direction, square = eased, float(residual @ eased)
-        gains: list[float] = []
-        # Where it has not arrived after so many steps, it is as near as floats get.
-        while square > 0 and len(gains) < _MOST_STEPS:
-            turned = matrix @ direction
-            steep = float(direction @ turned)
-            if not steep > 0:  # rounding is all that is left
-                break
-            length = square / steep
-            value = value + length * direction
-            residual = residual - length * turned
-            gains.append(length * square)
-            if len(gains) >= _LOOK_BACK and sum(gains[-_LOOK_BACK:]) < _PRECISE**2:
-                break
-            eased = residual + whole(residual)
-            before, square = square, float(residual @ eased)
-            direction = eased + square / before * direction
-        found: Floats = value * scale
+        parts = _whole_parts(self._matrix(values), self._part, np.where(self.unknown, 1 / scale, 0.0))
+        matrix = self._starts, self._columns, values
+        limits = _MOST_STEPS, _LOOK_BACK, _PRECISE**2
+        found: Floats = _conjugate(matrix, pull * scale, near / scale, parts, limits) * scale
         return found
 
     def _held(self, weights: Floats) -> Floats:
@@ -291,24 +281,88 @@ def _variances(system: _System, edges: Edges, weights: Floats, ground: int) -> F
     return variance
 
 
-def _whole_parts(matrix: csr_array, part: Ints, rigid: Floats) -> Callable[[Floats], Floats]:
-    """The moves of whole parts that meet a residual.
+def _whole_parts(matrix: csr_array, part: Ints, rigid: Floats) -> tuple[Ints, Floats, Floats]:
+    """The parts that are moved as wholes, for `conjugate_by_numpy`.
 
-    The steps of gradients alone would find these last, and seem to have arrived before.
+    The steps of gradients alone would find these moves last, and seem to have arrived before.
 
     Parameters:
         part: the part of each node.
         rigid: a move of all nodes by the same value, in the matrix's scale; 0 where a node does not move.
     """
-    moving = np.flatnonzero(rigid)
+    moving, numbers = np.flatnonzero(rigid), np.full(len(rigid), -1)
     number = np.unique(part[moving], return_inverse=True)[1]
     count = int(number.max()) + 1
     if not 1 < count <= _MOST_PARTS:
-        return np.zeros_like
+        return numbers, rigid, np.zeros((0, 0))
+    numbers[moving] = number
     move = csr_array((rigid[moving], (moving, number)), shape=(len(rigid), count))
-    pull = move.T.tocsr()
-    factor = splu((pull @ matrix @ move).tocsc())
-    return lambda residual: move @ factor.solve(pull @ residual)
+    return numbers, rigid, np.linalg.inv((move.T.tocsr() @ matrix @ move).toarray())
+
+
+def conjugate_by_numpy(
+    matrix: tuple[Ints, Ints, Floats],
+    pull: Floats,
+    near: Floats,
+    parts: tuple[Ints, Floats, Floats],
+    limits: tuple[int, int, float],
+) -> Floats:
+    """The twin of `foliot_native.mesh.conjugate`: the solution of symmetric equations by conjugate gradients.
+
+    Parameters:
+        matrix: starts, columns and values of its rows.
+        pull: the right-hand side.
+        near: where to begin.
+        parts: the part of each row, -1: none; a move that leaves its part rigid; and the inverse of the equations of
+            the parts, of no parts where none is moved as a whole.
+        limits: the most steps, how many of them together show the error, and how large its square may be.
+    """
+    (starts, columns, values), (most, look_back, precise) = matrix, limits
+    rows, (number, rigid, inverse) = csr_array((values, columns, starts), shape=(len(pull), len(pull))), parts
+    moving = np.flatnonzero(number >= 0)
+    part, rigid = number[moving], rigid[moving]
+
+    def eased(residual: Floats) -> Floats:
+        if not len(inverse):
+            return residual
+        pulls = np.bincount(part, rigid * residual[moving], minlength=len(inverse))
+        found = residual.copy()
+        found[moving] += rigid * (inverse * pulls).sum(axis=1)[part]
+        return found
+
+    value, residual = near, pull - rows @ near
+    direction = eased(residual)
+    square = float((residual * direction).sum())
+    gains: list[float] = []
+    # Where it has not arrived after so many steps, it is as near as floats get.
+    while square > 0 and len(gains) < most:
+        turned = rows @ direction
+        steep = float((direction * turned).sum())
+        if not steep > 0:  # rounding is all that is left
+            break
+        length = square / steep
+        value = value + length * direction
+        residual = residual - length * turned
+        gains.append(length * square)
+        if len(gains) >= look_back and sum(gains[-look_back:]) < precise:
+            break
+        eased_residual = eased(residual)
+        before, square = square, float((residual * eased_residual).sum())
+        direction = eased_residual + square / before * direction
+    return value
+
+
+_compiled = native.compiled("mesh")
+_conjugate: Callable[
+    [
+        tuple[Ints, Ints, Floats],
+        Floats,
+        Floats,
+        tuple[Ints, Floats, Floats],
+        tuple[int, int, float],
+    ],
+    Floats,
+] = _compiled.conjugate if _compiled else conjugate_by_numpy
 
 
 def _parts(edges: Edges, weights: Floats, nodes: int) -> Ints:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from foliot_sync.core.arrays import joined
 from foliot_sync.settings import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ _PATIENCE, _BELOW = 10.0, 1.5
 
 The first guess is a bound.
 """
+_AT_ONCE = 1_024
+"""Clocks that are judged at once: 0.6 MB a table."""
 
 
 class Heard(NamedTuple):
@@ -134,17 +137,22 @@ def judge(heard: Heard, guess: Floats) -> NoiseAndWander:
     Parameters:
         guess: the first guess of the density.
     """
+    # A table of all clocks by all densities and factors would not fit into a processor's cache.
+    parts = [slice(first, first + _AT_ONCE) for first in range(0, len(guess), _AT_ONCE)]
+    judged = [_judge(heard.lines[part], heard.strayed[part], heard.reach[part], guess[part]) for part in parts]
+    return joined(judged) if judged else NoiseAndWander(guess, guess)
+
+
+def _judge(lines: Floats, strayed: Floats, reach: Floats, guess: Floats) -> NoiseAndWander:
     # Long lines overlap, so each tells less that is new.
-    weight = heard.lines / np.sqrt(LAGS)
+    weight = lines / np.sqrt(LAGS)
     density, factor = np.log(_DENSITIES), np.log(_FACTORS)
-    usual = np.log(guess) - _BELOW * np.minimum(heard.lines[:, 0] / _PATIENCE, 1.0)
+    usual = np.log(guess) - _BELOW * np.minimum(lines[:, 0] / _PATIENCE, 1.0)
     likely = -(((density[None, :] - usual[:, None]) / _VAGUE_DENSITY) ** 2)[:, :, None] / 2
     likely = likely - ((factor / _VAGUE_FACTOR) ** 2)[None, None, :] / 2
     for lag in range(len(LAGS)):
-        variance = heard.reach[:, lag, None, None] * _DENSITIES[None, :, None] + _FACTORS[None, None, :]
-        likely = (
-            likely - weight[:, lag, None, None] * (np.log(variance) + heard.strayed[:, lag, None, None] / variance) / 2
-        )
+        variance = reach[:, lag, None, None] * _DENSITIES[None, :, None] + _FACTORS[None, None, :]
+        likely = likely - weight[:, lag, None, None] * (np.log(variance) + strayed[:, lag, None, None] / variance) / 2
     chance = np.exp(likely - likely.max(axis=(1, 2), keepdims=True))
     chance /= chance.sum(axis=(1, 2), keepdims=True)
     return NoiseAndWander(np.exp(chance.sum(axis=2) @ density), np.exp(chance.sum(axis=1) @ factor))
