@@ -1,6 +1,7 @@
-"""The CPU cost of the probe's inner loops, compiled and in Python.
+"""The CPU cost of inner loops of probe and sync, compiled and in Python.
 
-Probes of some streams are drawn: a window of two seconds, and a report of a tenth of a second. Each path takes turns in
+Probes of some streams are drawn: a window of two seconds, and a report of a tenth of a second. Sync gets the stamps of
+a fleet with so many clocks, of ten neighbours each, as `clock-scale` plays it. Each path takes turns in
 a process of its own, so that both meet the same moments of the machine. A process counts its own processor time.
 
 make bench NAME=native ARGS="--json FILE"
@@ -9,6 +10,7 @@ make bench NAME=native ARGS="--json FILE"
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import subprocess
@@ -23,6 +25,8 @@ import numpy as np
 from bench.document import Document
 from bench.table import show
 from foliot import native
+from foliot_lab.simulate.clocks.large_fleet import LargeFleet
+from foliot_lab.simulate.synthetic_fleet import SyntheticFleet
 from foliot_probe.core.measure.hull_pruning import prune
 from foliot_probe.core.measure.near_floor import near_floor
 from foliot_probe.core.measure.one_way_delay import References, count_rows, digest, one_way_ns
@@ -32,10 +36,20 @@ from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
 from foliot_probe.core.packet import KERNEL
 from foliot_probe.core.rate.delay_density import densities
 from foliot_probe.core.stream_table import StreamEnds, StreamKey
-from foliot_schemas import ClockState
+from foliot_schemas import ClockState, StampBatch, decode
+from foliot_sync.core.clock_numbers import ClockNumbers
+from foliot_sync.core.fit.delay_floor import DelayFloors
+from foliot_sync.core.fit.delay_tails import DelayTails
+from foliot_sync.core.fit.pair_estimate import measure
+from foliot_sync.core.fit.point_clouds import gather
+from foliot_sync.core.solve.hard_bounds import HardBounds, hard_bounds
+from foliot_sync.core.solve.least_squares import Edges, solve
+from foliot_sync.settings import SyncSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from foliot_sync.core.fit.point_clouds import PointClouds
 
 Way = Literal["native", "python"]
 PATHS: tuple[Way, ...] = ("native", "python")
@@ -51,7 +65,7 @@ _CALL_S = 0.05
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """One call with so many streams, by one path; microseconds of CPU for each."""
+    """One call with so many streams of a probe or clocks of sync, by one path; microseconds of CPU for each."""
 
     call: str
     path: Way
@@ -120,10 +134,33 @@ def calls(streams: int, probes: int) -> Iterator[tuple[str, Callable[[], object]
     yield "a whole window", lambda: list(window.close(([forth], [back]), ends, kinds, tilt))
 
 
-def measured(streams: int, probes: int) -> list[Taken]:
-    """What each call takes in this process, by whichever path it has."""
+def sync_calls(clocks: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Each call of sync with its name, for a window of so many clocks."""
+    settings, played = SyncSettings(), LargeFleet(SyntheticFleet(clocks))
+    batches = [decode(data, StampBatch) for _, data in played.batches(0, clocks)]
+    numbers, floors, tails = ClockNumbers(), DelayFloors(), DelayTails()
+
+    def gathered() -> PointClouds:
+        clouds = gather(batches, numbers.__getitem__, settings.tolerated_share)
+        assert clouds is not None
+        return clouds
+
+    clouds = gathered()
+    rows = floors.rows(clouds.paths)
+    pairs = measure(clouds, rows, floors, tails, settings)[0]
+    edges = Edges(pairs.initiator, pairs.responder, pairs.offset_ns - pairs.offset_ns.mean(), pairs.variance)
+    allowed = HardBounds(pairs.initiator, pairs.responder, pairs.lower_ns, pairs.upper_ns)
+    yield "stamps put in order", gathered
+    yield "pairs fitted", lambda: measure(clouds, rows, floors, tails, settings)
+    yield "floors of streams", lambda: (floors.least(rows), floors.noise_ns(rows))
+    yield "mesh solved", lambda: solve(edges, clocks, 0)
+    yield "hard bounds", lambda: hard_bounds(allowed, clocks, 0)
+
+
+def measured(each: Iterable[tuple[str, Callable[[], object]]], streams: int) -> list[Taken]:
+    """What each call with so many streams or clocks takes in this process, by whichever path it has."""
     found = []
-    for call, does in calls(streams, probes):
+    for call, does in each:
         does()
         began_s = time.perf_counter()
         does()
@@ -135,13 +172,17 @@ def measured(streams: int, probes: int) -> list[Taken]:
     return found
 
 
-def by_turns(streams: list[int], probes: int, runs: int) -> list[Row]:
-    """Measures both paths in turns, each in a new process."""
+def by_turns(jobs: list[list[str]], runs: int) -> list[Row]:
+    """Measures both paths in turns, each in a new process.
+
+    Parameters:
+        jobs: the arguments that choose what a process measures.
+    """
     taken: dict[tuple[str, int, Way], list[float]] = {}
     for _ in range(runs):
-        for count in streams:
+        for job in jobs:
             for path in PATHS:
-                for each in _in_a_process(path, count, probes):
+                for each in _in_a_process(path, job):
                     taken.setdefault((each.call, each.streams, path), []).append(each.us)
     return [
         Row(
@@ -152,9 +193,9 @@ def by_turns(streams: list[int], probes: int, runs: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _in_a_process(path: Way, streams: int, probes: int) -> list[Taken]:
+def _in_a_process(path: Way, job: list[str]) -> list[Taken]:
     environment = {**os.environ, "FOLIOT_NATIVE": "on" if path == "native" else "off"}
-    command = [sys.executable, "-m", "bench.native", "--once", "--streams", str(streams), "--probes", str(probes)]
+    command = [sys.executable, "-m", "bench.native", "--once", *job]
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
     return msgspec.json.decode(done.stdout, type=list[Taken])
 
@@ -163,19 +204,24 @@ def main() -> int:
     """Parses the command line, runs, prints a table."""
     parser = argparse.ArgumentParser(prog="bench.native", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--streams", type=int, nargs="+", default=[8, 64], help="(default: %(default)s)")
+    parser.add_argument("--streams", type=int, nargs="*", default=[8, 64], help="(default: %(default)s)")
     parser.add_argument("--probes", type=int, default=100, help="of a stream in a window (default: %(default)s)")
+    parser.add_argument("--clocks", type=int, nargs="*", default=[1_000], help="of sync's calls (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=11, help="of each path (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.once:
-        sys.stdout.buffer.write(msgspec.json.encode(measured(arguments.streams[0], arguments.probes)))
+        found = [measured(calls(count, arguments.probes), count) for count in arguments.streams]
+        found += [measured(sync_calls(count), count) for count in arguments.clocks]
+        sys.stdout.buffer.write(msgspec.json.encode(list(itertools.chain(*found))))
         return 0
     if why := native.why_python():
         sys.stderr.write(f"nothing to compare: {why}\n")
         return 1
     document = Document("native", arguments)
-    rows = by_turns(arguments.streams, arguments.probes, arguments.runs)
+    jobs = [["--clocks", "--streams", str(count), "--probes", str(arguments.probes)] for count in arguments.streams]
+    jobs += [["--streams", "--clocks", str(count)] for count in arguments.clocks]
+    rows = by_turns(jobs, arguments.runs)
     show([msgspec.to_builtins(row) for row in rows])
     if arguments.json:
         document.write(arguments.json, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from bench import native as bench_native
@@ -11,11 +12,21 @@ from foliot import native
 @pytest.mark.skipif(bool(native.why_python()), reason=f"nothing is compiled: {native.why_python()}")
 def test_both_paths_have_a_row_for_each_call():
     """Each with a time that was counted in a process of its own."""
-    rows = bench_native.by_turns([3], probes=20, runs=1)
-    names = [name for name, _ in bench_native.calls(3, 20)]
+    jobs = [["--clocks", "--streams", "3", "--probes", "20"], ["--streams", "--clocks", "40"]]
+    rows = bench_native.by_turns(jobs, runs=1)
+    names = [name for name, _ in (*bench_native.calls(3, 20), *bench_native.sync_calls(40))]
     assert [row.call for row in rows if row.path == "native"] == names
     assert [row.call for row in rows if row.path == "python"] == names
     assert all(row.least_us > 0 for row in rows)
+
+
+def test_what_is_measured_of_sync_is_a_whole_fleet():
+    """Every pair of clocks is fitted, and every clock is connected to the first one."""
+    does = dict(bench_native.sync_calls(40))
+    pairs, *_ = does["pairs fitted"]()
+    assert len(pairs.offset_ns) == 200
+    assert np.isfinite(does["mesh solved"]().value).all()
+    assert np.isfinite(does["hard bounds"]()).all()
 
 
 def test_what_is_measured_is_a_window_as_it_is_closed():
