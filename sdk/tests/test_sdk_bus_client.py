@@ -291,6 +291,21 @@ async def test_only_what_is_about_the_wanted_ones_is_read(buses, no_looks):
     assert other.counts["rejected"] == 0
 
 
+async def test_an_ended_subscription_hears_nothing_more(buses):
+    """Another one of the same connection hears on."""
+    one, other = buses
+    ended, going = Inbox(), Inbox()
+    end = await other.subscribe(EVENT, ended)
+    await other.subscribe(EVENT, going)
+    one.publish_kept(EVENT, event(0), "flap", "node3.rail0")
+    await ended.holding(1)
+    await end()
+    one.publish_kept(EVENT, event(1), "flap", "node3.rail0")
+
+    assert [event(0), event(1)] == await going.holding(2)
+    assert ended.messages == [event(0)]
+
+
 async def test_a_connection_that_was_not_even_tried_is_closed(bus_free_settings):
     """A service may end before its turn comes."""
     await Bus.later(bus_free_settings, "test").close()

@@ -6,6 +6,7 @@ import asyncio
 import types
 
 import numpy as np
+import pytest
 
 from foliot.bus.dispatch import Dispatch
 from foliot.bus.recent_ids import RecentIds
@@ -40,6 +41,24 @@ async def test_an_event_stands_behind_one_observation_at_most():
     other = asyncio.create_task(delivery.hand_over(EVENT, note, raw(EVENT, event, "flap", "node0.rail0"), once=True))
     await asyncio.gather(waiting, other)
     assert order == ["DelayBatch", "Event", *["DelayBatch"] * 4]
+
+
+async def test_an_observation_behind_which_none_waits_gives_no_turn():
+    """Its reader waits for the next one, which gives others their turn."""
+    told = []
+
+    async def note(message, _subject):
+        told.append(message.node)
+
+    async def reject(*what):
+        told.append(what)
+
+    batch = DelayBatch.of(np.zeros(0, DelayRow), node="node0", at_ns=1, interval_ns=1, bound_ns=-1, paths=())
+    taking = Dispatch(reject).hand_over(DELAY, note, raw(DELAY, batch, "node0"), once=False, more=False)
+    with pytest.raises(StopIteration):
+        taking.send(None)
+
+    assert told == ["node0"]
 
 
 async def test_what_is_refused_uses_up_no_id():

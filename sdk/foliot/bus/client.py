@@ -22,6 +22,7 @@ from foliot.bus import connection
 from foliot.bus.connection import ACK_TIMEOUT_S, BusClosedError
 from foliot.bus.dispatch import Dispatch
 from foliot.bus.durable_consumer import DurableConsumer
+from foliot.bus.gathering import Gathering
 from foliot.bus.key_value import KeyValue
 from foliot.bus.load_shedding import LATE_S, LoadShedding
 from foliot.bus.missed_changes import MissedChanges
@@ -33,7 +34,7 @@ from foliot.bus.stream_read import each_stored, pattern, stored
 from foliot_schemas import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     import msgspec
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from foliot.bus.key_value import KeyHandler
     from foliot.settings import BusSettings
     from foliot_schemas.subjects import Bucket, Channel
+
+    Unsubscribe = Callable[[], Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -175,18 +178,23 @@ class Bus:
     # -- subscribing --------------------------------------------------------------------------------------------------
 
     async def subscribe(
-        self, channel: Channel, handler: Handler, *names: str, about: About | None = None, late_s: float = LATE_S
-    ) -> None:
+        self, channel: Channel, handler: Handler, *names: str, about: About | None = None, late_s: float = LATE_S,
+        gather_s: float = 0.0,
+    ) -> Unsubscribe:  # fmt: skip
         """Calls the handler with each message and its subject, in order, inside the sender's trace.
 
         Parameters:
             about: selects messages by the one whom their subject is about; others are not even decoded.
             late_s: how long an observation may have waited. Older ones are left out.
+            gather_s: how long messages may wait for others, see `Gathering`. It is for a service that only shows them.
+
+        Returns:
+            Ends the subscription when it is called; not to be called twice.
         """
         # Events, commands and outcomes are few, and readers catch up with them. Of observations only the newest are
         # worth anything.
         backlog = None if channel.stream else LoadShedding(pattern(channel, names), self.counts, late_s)
-        await self._hear(channel, handler, names, backlog, once=False, about=about)
+        return await self._hear(channel, handler, names, backlog, once=False, about=about, gather_s=gather_s)
 
     async def subscribe_kept(
         self, channel: Channel, handler: Handler, *names: str, durable: str, again: int = 0, about: About | None = None
@@ -208,16 +216,21 @@ class Bus:
 
     async def _hear(
         self, channel: Channel, handler: Handler, names: tuple[str, ...], backlog: LoadShedding | None,
-        *, once: bool, about: About | None,
-    ) -> None:  # fmt: skip
+        *, once: bool, about: About | None, gather_s: float = 0.0,
+    ) -> Unsubscribe:  # fmt: skip
         """Hears each message as it comes; with `once`, each id is handed over once."""
+        gathering = Gathering(gather_s)
 
         async def arrived(raw: Any) -> None:
-            if backlog is None or not backlog.is_behind(subscription.pending_msgs):
-                await self._delivery.hand_over(channel, handler, raw, once=once, about=about)
+            await gathering.wait(lambda: subscription.pending_msgs)
+            waiting = subscription.pending_msgs
+            if backlog is None or not backlog.is_behind(waiting):
+                await self._delivery.hand_over(channel, handler, raw, once=once, about=about, more=waiting > 0)
 
         subscription = await self._client.subscribe(pattern(channel, names), cb=arrived)
         await connection.flush(self._client)
+        end: Unsubscribe = subscription.unsubscribe
+        return end
 
     async def newest(self, channel: Channel, *names: str) -> list[Any]:
         """The newest message of each subject that the channel's stream keeps. No names, or empty ones, stand for all.

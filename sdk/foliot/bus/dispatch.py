@@ -42,16 +42,20 @@ class Dispatch:
         self._seen = RecentIds(_SEEN)
 
     async def hand_over(
-        self, channel: Channel, handler: Handler, raw: Any, *, once: bool, about: About | None = None
+        self, channel: Channel, handler: Handler, raw: Any, *, once: bool, about: About | None = None, more: bool = True
     ) -> None:
         """Calls the handler inside the sender's trace; with `once`, not for an id that came before.
 
         After each observation other tasks have their turn. So an event or command waits for one of them at most,
         however many there are.
+
+        Parameters:
+            more: whether another message may follow at once. Where the caller waits for the next, others have their
+                turn anyway.
         """
         if about is None or about(channel.concerned(raw.subject)):
             await self._hand_over(channel, handler, raw, once=once)
-        if not channel.stream:
+        if more and not channel.stream:
             await asyncio.sleep(0)
 
     async def _hand_over(self, channel: Channel, handler: Handler, raw: Any, *, once: bool) -> None:
