@@ -72,6 +72,8 @@ log = structlog.get_logger()
 _FRESH_NS = 10_000_000_000
 """The gateway caught up with an outcome older than this, and did not show it as it happened: it gets no span."""
 _LOOK_S = 0.2
+_GATHER_S = 0.1
+"""How long delays and flows may wait for others. Pages are told of them as seldom (`subscription`)."""
 _GRACE_S = 5
 """Time for readers to be told the end. It takes them milliseconds, but the machine may stand still for some seconds
 just then."""
@@ -90,8 +92,8 @@ class Feed:
         await bus.subscribe_kept(COMMAND, self._command, durable="gateway-command")
         await bus.subscribe_kept(OUTCOME, self._outcome, durable="gateway-outcome")
         await bus.subscribe(PORT, self._port)
-        await bus.subscribe(DELAY, self._delays)
-        await bus.subscribe(FLOW, self._flows)
+        await bus.subscribe(DELAY, self._delays, gather_s=_GATHER_S)
+        await bus.subscribe(FLOW, self._flows, gather_s=_GATHER_S)
         await bus.subscribe(HOPS, self._hops)
         await bus.subscribe(WORKER, self._workers)
         await bus.subscribe(CLOCK, self._clock_state)
