@@ -290,7 +290,7 @@ class DelayBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="dela
 
     def _unpack_histogram(self, columns: Mapping[str, bytes]) -> NDArray[Any]:
         rows = unpack_checked(columns, DelayCount, (), "path", len(self.paths))
-        if np.any(self._sent_here()[rows["path"]]):
+        if self._sent_here()[rows["path"]].any():
             raise ValueError(f"{self.node} counts delays at the other end of a path")
         return rows
 
