@@ -25,6 +25,20 @@ def grown(column: Column, rows: int, fill: float = 0) -> Column:
     return wide  # type: ignore[return-value]
 
 
+def put(column: np.ndarray[Any, Any], places: Any, rows: np.ndarray[Any, Any]) -> None:
+    """Sets rows of a structured array, as ``column[places] = rows`` does in eight times as long.
+
+    That copies each field of each row by itself, as ``column[places]`` does. To read rows, `take` and `compress` copy
+    them whole.
+
+    Parameters:
+        places: an index or several, as in brackets.
+        rows: of the same dtype.
+    """
+    whole = np.dtype((np.void, column.dtype.itemsize))
+    column.view(whole)[places] = rows.view(whole)
+
+
 def widen(owner: object, rows: int) -> None:
     """Gives each array of an object at least so many rows; new ones hold 0."""
     for name, column in vars(owner).items():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foliot.columns import blank, enlarge, grown, widen
+from foliot.columns import blank, enlarge, grown, put, widen
 
 
 @pytest.mark.parametrize("rows", [0, 2, 3])
@@ -19,6 +19,18 @@ def test_new_rows_hold_what_is_said():
     assert grown(np.ones((1, 2)), 2).tolist() == [[1, 1], [0, 0]]
     rows = grown(np.zeros(1, [("at", np.int64), ("lost", np.bool_)]), 2)
     assert rows.tolist() == [(0, False), (0, False)]
+
+
+@pytest.mark.parametrize("places", [np.array([2, 0]), np.array([True, False, True]), (np.array([1, 2]), 0)])
+def test_rows_are_put_whole(places):
+    """What stands there is what an assignment field by field leaves, also where fields are not aligned."""
+    kind = np.dtype([("lost", np.bool_), ("at", np.int64)])
+    shape = (3, 2) if isinstance(places, tuple) else (3,)
+    column, other = np.zeros(shape, kind), np.zeros(shape, kind)
+    rows = np.array([(True, 1 << 40), (False, -1)], kind)
+    put(column, places, rows)
+    other[places] = rows
+    assert column.tolist() == other.tolist() != np.zeros(shape, kind).tolist()
 
 
 def test_an_object_takes_larger_arrays_and_keeps_the_rest():

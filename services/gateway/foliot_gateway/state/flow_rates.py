@@ -80,7 +80,8 @@ class FlowRates:
         rows = batch.rows()
         numbers = np.array([self._number(flow) for flow in batch.flows], np.intp)
         ids = numbers[rows["flow"]]
-        rows, ids = rows[ids != _NO_ROOM], ids[ids != _NO_ROOM]
+        if not (kept := ids != _NO_ROOM).all():
+            rows, ids = rows.compress(kept), ids[kept]
         if not len(rows) or batch.interval_ns <= 0:
             return
         self._turn(now_ns)

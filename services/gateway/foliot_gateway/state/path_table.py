@@ -109,12 +109,13 @@ class PathTable:
         """
         rows = batch.rows()
         table = self._rows(batch)[rows["path"]]
-        rows, table = rows[table != NO_ROW], table[table != NO_ROW]
+        if not (kept := table != NO_ROW).all():
+            rows, table = rows.compress(kept), table[kept]
         last, source = self._last, rows["witness"] == Witness.SOURCE
         last["sent"][table[source]] = rows["sent"][source]
         last["sent_at_ns"][table[source]] = batch.at_ns
         # The rest is what the destination heard.
-        rows, table = rows[~source], table[~source]
+        rows, table = rows.compress(~source), table[~source]
         witness = rows["witness"]
         counted = (witness == Witness.DESTINATION) | (witness == Witness.FELL_SILENT)
         last["received"][table[counted]] = rows["received"][counted]

@@ -86,6 +86,17 @@ class Sign(msgspec.Struct, frozen=True, gc=False):
     """The number of the probe, where it was on the path in question; 0: it was on another, or nobody says."""
 
 
+class _Said(NamedTuple):
+    """What the rows of a batch are about, where all of them could be believed. Mostly a node's next batch is alike."""
+
+    places: NDArray[np.int32]
+    """As `PathTable.ids_said_by` gave it."""
+    columns: tuple[bytes, bytes]
+    """Those of path and witness."""
+    ids: NDArray[np.intp]
+    from_source: NDArray[np.bool_]
+
+
 class _Port(NamedTuple):
     latest: PortState
     up: bool
@@ -150,6 +161,8 @@ class Inventory:
         self._ports: dict[str, _Port] = {}
         self._offsets = MinimumOffsets()
         self._reported_ns: dict[str, int] = {}
+        self._said: dict[str, _Said] = {}
+        """By node, of its last batch that was new in that."""
         self.delay_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
         """Per node, the longest one-way delays of what it sent or heard lately."""
         self.late_ns: collections.defaultdict[str, RecentPeak] = collections.defaultdict(RecentPeak)
@@ -185,7 +198,8 @@ class Inventory:
         times = (self.hearing_ns, self.told_ns, self.listening_ns, self.unbroken_ns, self.bound_ns)
         lately = (self.delay_ns, self.late_ns, self.load)
         self._offsets.forget(node)
-        for memory in (*times, *lately, self.news, self.signs, self._back_ns, self._reported_ns, self._intervals_ns):
+        own = (self.news, self.signs, self._back_ns, self._reported_ns, self._said, self._intervals_ns)
+        for memory in (*times, *lately, *own):
             memory.pop(node, None)
         for nic in nics:
             self._ports.pop(nic, None)
@@ -271,13 +285,7 @@ class Inventory:
         self._note_load(batch, now_ns)
         self.bound_ns[batch.node] = batch.bound_ns
         self.news[batch.node] += 1
-        ids = self.paths.ids_said_by(batch.node, batch.paths, self.nics)[rows["path"]]
-        from_source = rows["witness"] == Witness.SOURCE
-        end = np.where(from_source, self.paths.source_node[ids], self.paths.destination_node[ids])
-        right = (ids >= 0) & (end == self.paths.node_id(batch.node)) & (rows["witness"] <= Witness.SPEAKS_AGAIN)
-        if not right.all():
-            self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
-            rows, ids, from_source = rows[right], ids[right], from_source[right]
+        rows, ids, from_source = self._believed(batch, rows)
         here_ns = self._all_here_ns(batch.node, rows["last_ns"], now_ns)
         dated, last_ns = here_ns > 0, rows["last_ns"]
         if (sent := from_source & dated).any():
@@ -292,6 +300,24 @@ class Inventory:
             batch.node, batch.at_ns, at_here_ns, batch.bound_ns, batch.interval_ns, rows, ids, here_ns,
             batch.delay_counts(),
         )  # fmt: skip
+
+    def _believed(
+        self, batch: DelayBatch, rows: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.bool_]]:
+        """The rows that name known paths and come from the right end; the paths, and whether that is the source."""
+        places = self.paths.ids_said_by(batch.node, batch.paths, self.nics)
+        columns, known = (batch.columns["path"], batch.columns["witness"]), self._said.get(batch.node)
+        if known is not None and known.places is places and known.columns == columns:
+            return rows, known.ids, known.from_source
+        ids = places.astype(np.intp)[rows["path"]]
+        from_source = rows["witness"] == Witness.SOURCE
+        end = np.where(from_source, self.paths.source_node[ids], self.paths.destination_node[ids])
+        right = (ids >= 0) & (end == self.paths.node_id(batch.node)) & (rows["witness"] <= Witness.SPEAKS_AGAIN)
+        if not right.all():
+            self.counts["rows_foreign"] += len(rows) - int((right | (ids == ELSEWHERE)).sum())
+            return rows.compress(right), ids[right], from_source[right]
+        self._said[batch.node] = _Said(places, columns, ids, from_source)
+        return rows, ids, from_source
 
     # -- what it can say ----------------------------------------------------------------------------------------------
 

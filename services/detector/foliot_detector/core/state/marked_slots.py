@@ -25,6 +25,8 @@ class MarkedSlots:
         """The newest slot with a mark; 0: there is none."""
         self._marks = np.zeros(0, np.uint64)
         """Which slots have one: the lowest bit is the newest slot, the next the one before."""
+        self._latest = 0
+        """The newest slot with a mark at any place; 0: there is none."""
 
     def make_room(self, places: int) -> None:
         """Has columns for so many places at least."""
@@ -33,6 +35,7 @@ class MarkedSlots:
 
     def mark(self, places: NDArray[np.integer], since_ns: int, until_ns: int) -> None:
         """Marks the slots from one time to another, at places of which each is given once."""
+        self._latest = max(self._latest, until_ns // _SLOT_NS)
         for slot in range(max(since_ns // _SLOT_NS, until_ns // _SLOT_NS - _SLOTS + 1), until_ns // _SLOT_NS + 1):
             later = np.maximum(slot - self._newest[places], 0)
             self._marks[places] = _shifted(self._marks[places], later)
@@ -41,6 +44,8 @@ class MarkedSlots:
 
     def were_marked(self, places: NDArray[np.integer], since_ns: NDArray[np.int64], until_ns: int) -> NDArray[np.bool_]:
         """Whether any slot of a place is marked since a time of its own, and until another; all have one shape."""
+        if self._latest < since_ns.min(initial=until_ns) // _SLOT_NS:
+            return np.zeros(places.shape, np.bool_)
         # The slots asked for, as ages of the newest.
         youngest = np.clip(self._newest[places] - until_ns // _SLOT_NS, 0, _SLOTS)
         oldest = np.clip(self._newest[places] - since_ns // _SLOT_NS, -1, _SLOTS - 1)
@@ -51,7 +56,10 @@ class MarkedSlots:
 
     def are_marked(self, places: NDArray[np.integer], since_ns: int) -> NDArray[np.bool_]:
         """Whether a place has had a mark since then, as far as is known now."""
-        found: NDArray[np.bool_] = self._newest[places] >= max(since_ns, _SLOT_NS) // _SLOT_NS
+        since = max(since_ns, _SLOT_NS) // _SLOT_NS
+        if self._latest < since:
+            return np.zeros(places.shape, np.bool_)
+        found: NDArray[np.bool_] = self._newest[places] >= since
         return found
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foliot.columns import widen
 from foliot.report_rows import ReportRows
+from foliot_schemas import Witness
 from foliot_schemas.names import Path, node_of, parse_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -28,10 +31,13 @@ path silent."""
 _Word = np.dtype([("here_ns", "<i8"), ("at_ns", "<i8"), ("sequence", "<i8")])
 """When a sender sent on a path, on the timeline (0: never) and by its reference time. The number of that probe (0: not
 said)."""
+_WHOLE_WORD = np.dtype((np.void, _Word.itemsize))
+"""The same, to be copied at once instead of field by field."""
 
 
-class Delays(NamedTuple):
-    """The rows of a batch that name known paths and come from the right end of them."""
+@dataclass(eq=False)
+class Delays:
+    """The rows of a batch that name known paths and come from the right end of them. Nobody changes its arrays."""
 
     node: str
     at_ns: int
@@ -47,6 +53,26 @@ class Delays(NamedTuple):
     """Per row, its `last_ns` on the detector's timeline; 0: never."""
     histogram: NDArray[Any] | None
     """All delays of the batch, of dtype `DelayCount`; None: the node does not count them."""
+
+    @functools.cached_property
+    def regular(self) -> NDArray[np.bool_]:
+        """Per row, whether it is a regular one of the receiving end."""
+        found: NDArray[np.bool_] = self.rows["witness"] == Witness.DESTINATION
+        return found
+
+    @functools.cached_property
+    def timed(self) -> NDArray[np.bool_]:
+        """Per row, whether it is a regular one of the receiving end and has delays.
+
+        Of a probe that was just heard, the delay may not be known yet.
+        """
+        found: NDArray[np.bool_] = self.regular & ((self.rows["least_ns"] != 0) | (self.rows["p99_ns"] != 0))
+        return found
+
+    @functools.cached_property
+    def tells_at_once(self) -> bool:
+        """Whether a row tells of a path that just fell silent or speaks again."""
+        return len(self.rows) > 0 and bool(self.rows["witness"].max() > Witness.DESTINATION)
 
 
 class PathTable:
@@ -100,9 +126,12 @@ class PathTable:
         """Places of paths between these NICs (with how many entropies each has), made where new; below 0: none."""
         return np.array([self._id(name, nics) for name in names], np.intp)
 
-    def ids_said_by(self, node: str, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.intp]:
-        """As `ids`, for the paths that a node of the inventory speaks of."""
-        return self._reported.of(node, names, lambda name: self._id(name, nics)).astype(np.intp)
+    def ids_said_by(self, node: str, names: tuple[str, ...], nics: Mapping[str, int]) -> NDArray[np.int32]:
+        """As `ids`, for the paths that a node of the inventory speaks of.
+
+        It is the same array as the last time if the node names the same paths, and no NIC has come or gone.
+        """
+        return self._reported.of(node, names, lambda name: self._id(name, nics))
 
     def path(self, place: int) -> Path:
         """The path at a place. Made anew: there may be millions, of which few are ever asked for."""
@@ -140,6 +169,12 @@ class PathTable:
         """All paths to a NIC."""
         return np.array(self._entering.get(nic, ()), np.intp)
 
+    def hearing(self, nics: Iterable[str]) -> NDArray[np.intp]:
+        """The nodes that heard any of these NICs at least once, as indices, not each once."""
+        known = np.frombuffer(b"".join([self._leaving[nic] for nic in nics if nic in self._leaving]), np.int32)
+        heard: NDArray[np.intp] = self.destination_node[known[self.heard_ns[known] > 0]]
+        return heard
+
     def at_nic(self, nic: str) -> list[int]:
         """All paths that begin or end at a NIC."""
         return [*self._leaving.get(nic, ()), *self._entering.get(nic, ())]
@@ -154,7 +189,8 @@ class PathTable:
         """Notes when paths were last sent on, by their senders, and with which probe."""
         newer = here_ns > self.sent["here_ns"][ids, -1]
         ids = ids[newer]
-        self.sent[ids, :-1] = self.sent[ids, 1:]
+        whole = self.sent.view(_WHOLE_WORD)
+        whole[ids, :-1] = whole[ids, 1:]
         for name, values in (("here_ns", here_ns), ("at_ns", at_ns), ("sequence", sequence)):
             self.sent[name][ids, -1] = values[newer]
 

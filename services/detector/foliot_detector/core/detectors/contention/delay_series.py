@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foliot.columns import grown
-from foliot_schemas import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,9 +64,8 @@ class DelaySeries:
         if not len(self.paths) or seen.bound_ns < 0:
             return
         found = seen.rows
-        timed = (found["witness"] == Witness.DESTINATION) & ((found["least_ns"] != 0) | (found["p99_ns"] != 0))
         rows = self.rows_of(seen.ids)
-        chosen = timed & (rows != _NOBODY)
+        chosen = seen.timed & (rows != _NOBODY)
         number = seen.at_here_ns // BIN_NS
         column = number % BINS
         if not chosen.any() or number < self._numbers[column]:

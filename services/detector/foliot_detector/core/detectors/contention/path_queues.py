@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foliot.columns import grown
-from foliot_schemas import Witness
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,9 +63,7 @@ class PathQueues:
         if seen.bound_ns < 0 or not is_learning:
             return
         rows = seen.rows
-        # Of a probe that was just heard, the delay may not be known yet.
-        timed = (rows["witness"] == Witness.DESTINATION) & ((rows["least_ns"] != 0) | (rows["p99_ns"] != 0))
-        ids, least = seen.ids[timed], rows["least_ns"][timed]
+        ids, least = seen.ids[seen.timed], rows["least_ns"][seen.timed]
         self._make_room()
         known = self._bounds[self._table.source_node[ids]] >= 0
         if not known.all():

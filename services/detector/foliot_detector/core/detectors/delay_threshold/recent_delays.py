@@ -33,7 +33,7 @@ def counts_of(seen: Delays, rows: NDArray[np.intp]) -> list[Counts]:
     A node of before tells three delays of its probes. Each stands for as many probes as lie nearest to it: the least
     and the p99 for one each, the median for all others. With three probes at most that is what they were.
     """
-    told = seen.rows[rows]
+    told = seen.rows.take(rows)
     if seen.histogram is None:
         received = told["received"].astype(np.int64)
         probes = np.stack([received > 1, np.maximum(received - 2, 0), received > 0], axis=1)

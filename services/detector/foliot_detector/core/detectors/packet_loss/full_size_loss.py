@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from foliot.columns import grown
+from foliot.columns import grown, put
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,8 @@ class FullSizeLoss:
 
     def make_room(self) -> None:
         """Makes room for the paths and NICs that the table has gained."""
-        self._windows = grown(self._windows, self._table.room)
+        if len(self._windows) < self._table.room:
+            self._windows = grown(self._windows, self._table.room)
         if len(self._blocked_at) < len(self._table.nics):
             self._blocked_at = grown(self._blocked_at, 2 * len(self._table.nics))
 
@@ -82,15 +83,15 @@ class FullSizeLoss:
             self._blocked_at[self._table.ends[path_id]] -= 1
             self._windows["blocked"][path_id] = False
 
-    def count(self, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: int, queued: NDArray[np.bool_]) -> None:
-        """Takes receivers' rows of paths, each once.
+    def count(self, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: int, queued: NDArray[np.bool_]) -> bool:
+        """Takes receivers' rows of paths, each once; returns whether any of them may be `due`.
 
         Where packets `queued` up, loss shows nothing: a full queue drops large ones first.
         """
         # Nearly always all arrive, and there is nothing to count.
-        windows = self._windows[ids]
+        windows = self._windows.take(ids)
         if not ((rows["full_sent"] > rows["full_received"]) | (windows["lost"] > 0) | windows["blocked"]).any():
-            return
+            return False
         sent, received = rows["full_sent"].astype(np.int64), rows["full_received"].astype(np.int64)
         lost = np.maximum(sent - received, 0)
         small_sent, small_lost = rows["sent"] - sent, rows["sent"].astype(np.int64) - rows["received"] - lost
@@ -104,11 +105,12 @@ class FullSizeLoss:
         windows["small_sent"] = np.where(going, windows["small_sent"] + np.maximum(small_sent, 0), 0)
         windows["small_lost"] = np.where(going, windows["small_lost"] + np.maximum(small_lost, 0), 0)
         windows["in_row"] = np.where(rows["sent"] > rows["received"], 0, windows["in_row"] + received)
-        self._windows[ids] = windows
+        put(self._windows, ids, windows)
+        return True
 
     def due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Marks the paths of which `judge` may have something new to say."""
-        windows = self._windows[ids]
+        windows = self._windows.take(ids)
         least = np.where(self._share_nic(ids), _SHARED_LOST, _LEAST)
         due: NDArray[np.bool_] = np.where(windows["blocked"], windows["in_row"] >= _LEAST, windows["lost"] >= least)
         return due

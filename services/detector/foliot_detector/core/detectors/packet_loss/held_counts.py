@@ -47,7 +47,7 @@ class Counts(NamedTuple):
     def where(self, kept: NDArray[np.bool_]) -> Counts:
         """Those of the rows that are marked."""
         return self._replace(
-            ids=self.ids[kept], rows=self.rows[kept], known=self.known[kept], silences=self.silences[kept],
+            ids=self.ids[kept], rows=self.rows.compress(kept), known=self.known[kept], silences=self.silences[kept],
             arrived=self.arrived[kept], since_here_ns=self.since_here_ns[kept],
         )  # fmt: skip
 
@@ -87,11 +87,10 @@ class HeldCounts:
             # What a silence lost is left to the silence.
             left_out = table.silent[counts.ids] | (table.silences[counts.ids] != counts.silences)
             left_out |= self._queues.were_full(counts.ids, counts.since_here_ns, until_ns + _KNOWN_AFTER_NS)
-            yield counts.where(~left_out)
+            yield counts.where(~left_out) if left_out.any() else counts
 
     def _witnesses(self, ids: NDArray[np.intp]) -> list[str]:
         """The nodes with the NICs at which these paths begin, and those that hear these NICs."""
         table = self._inventory.paths
-        heard = [table.leaving(table.nics[nic]) for nic in np.unique(table.ends[ids, 0]).tolist()]
-        nodes = np.union1d(table.source_node[ids], table.destination_node[np.concatenate(heard)])
-        return [table.nodes[node] for node in nodes.tolist()]
+        hearing = table.hearing([table.nics[nic] for nic in {*table.ends[ids, 0].tolist()}])
+        return [table.nodes[node] for node in {*table.source_node[ids].tolist(), *hearing.tolist()}]

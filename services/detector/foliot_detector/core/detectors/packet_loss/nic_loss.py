@@ -194,12 +194,12 @@ class NicLoss:
 
     def _sum(self, key: Key) -> _Sum:
         paths = self._paths_of(key)
-        rows, begun = self._paths[paths], self._paths["begun"][paths, key[1]]
+        rows, begun = self._paths.take(paths), self._paths["begun"][paths, key[1]]
         return _Sum(paths, rows["sent"] - begun[:, 0], rows["lost"] - begun[:, 1])
 
     def _begin(self, key: Key, now_ns: int) -> None:
         paths = self._paths_of(key)
-        rows = self._paths[paths]
+        rows = self._paths.take(paths)
         self._paths["begun"][paths, key[1]] = np.stack([rows["sent"], rows["lost"]], axis=1)
         self._windows[key] = (now_ns, 0, 0)
 

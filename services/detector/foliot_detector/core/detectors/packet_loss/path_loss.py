@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foliot.columns import grown
+from foliot.columns import grown, put
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.packet_loss.full_size_loss import FullSizeLoss
 from foliot_detector.core.detectors.packet_loss.held_counts import Counts, HeldCounts
@@ -122,22 +122,37 @@ class PathLossDetector:
             return []
         self._make_room()
         witness = seen.rows["witness"]
-        unsent = (witness == Witness.SOURCE) & (seen.rows["unsent"] > 0)
-        self._queues.note_unsent(seen.ids[unsent], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
-        fell = seen.ids[witness >= Witness.FELL_SILENT]
-        self._windows["tainted"][fell], self._windows["spoilt"][fell] = True, self._windows["arrived"][fell]
-        # A lost probe is missed when the next one comes, so it may have been lost before the report's interval.
-        since_ns = np.maximum(self._windows["heard_ns"][seen.ids], seen.at_here_ns - _LONGEST_GAP_NS)
-        counted = self._counted(seen, witness == Witness.DESTINATION)
-        if not len(counted):
-            return []
-        ids = seen.ids[counted]
+        if seen.rows["unsent"].any():
+            unsent = (witness == Witness.SOURCE) & (seen.rows["unsent"] > 0)
+            self._queues.note_unsent(seen.ids[unsent], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
+        if seen.tells_at_once:
+            fell = seen.ids[witness >= Witness.FELL_SILENT]
+            self._windows["tainted"][fell], self._windows["spoilt"][fell] = True, self._windows["arrived"][fell]
+        regular = np.flatnonzero(seen.regular)
+        ids = seen.ids[regular]
         if len(set(ids.tolist())) < len(ids):  # no probe names a path twice; np.unique takes as long as all the adding
             ids, first = np.unique(ids, return_index=True)
-            counted = counted[first]
-        self._add(seen, ids, seen.rows[counted], since_ns[counted], now_ns)
-        events = [event for path_id in ids[self._sizes.due(ids)] for event in self._judge_size(int(path_id), seen)]
-        due = ids[self._is_due(ids)].tolist()
+            regular = regular[first]
+        return self._take(seen, ids, regular, now_ns) if len(ids) else []
+
+    def _take(self, seen: Delays, ids: NDArray[np.intp], regular: NDArray[np.intp], now_ns: int) -> list[Event]:
+        """Takes the rows of the receiver about its paths, which `regular` has by their numbers, each path once."""
+        rows, windows = seen.rows.take(regular), self._windows.take(ids)
+        # A lost probe is missed when the next one comes, so it may have been lost before the report's interval.
+        since_ns = np.maximum(windows["heard_ns"], seen.at_here_ns - _LONGEST_GAP_NS)
+        counts = self._count(ids, rows, seen.here_ns[regular], windows)
+        if not counts.all():
+            put(self._windows, ids, windows)
+            ids, rows, windows = ids[counts], rows.compress(counts), windows.compress(counts)
+            since_ns = since_ns[counts]
+            if not len(ids):
+                return []
+        may_be_due = self._add(seen, ids, rows, windows, since_ns=since_ns, now_ns=now_ns)
+        events: list[Event] = []
+        if may_be_due and (sizes := ids[self._sizes.due(ids)].tolist()):
+            events = [event for path_id in sizes for event in self._judge_size(path_id, seen)]
+            windows = self._windows.take(ids)
+        due = ids[self._is_due(windows)].tolist()
         return events + [event for path_id in due for event in self._judge(path_id, seen.at_ns, seen.bound_ns)]
 
     def _judge_size(self, path_id: int, seen: Delays) -> list[Event]:
@@ -153,8 +168,7 @@ class PathLossDetector:
         sizes.block(path_id)
         return [self._says_lossy(path_id, seen.at_ns, sizes.since_ns(path_id), sizes.evidence(path_id))]
 
-    def _is_due(self, ids: NDArray[np.intp]) -> NDArray[np.bool_]:
-        windows = self._windows[ids]
+    def _is_due(self, windows: NDArray[Any]) -> NDArray[np.bool_]:
         lost = windows["sent"] - windows["received"]
         due: NDArray[np.bool_] = windows["sent"] >= _ENOUGH
         due |= (lost >= LEAST_LOST) & (windows["losing"] >= _SPREAD)
@@ -168,44 +182,55 @@ class PathLossDetector:
 
     def _make_room(self) -> None:
         self._sizes.make_room()
-        known, self._windows = len(self._windows), grown(self._windows, self._inventory.paths.room)
-        self._windows["least_ns"][known:] = _NEVER
+        known, room = len(self._windows), self._inventory.paths.room
+        if known < room:
+            self._windows = grown(self._windows, room)
+            self._windows["least_ns"][known:] = _NEVER
 
-    def _counted(self, seen: Delays, regular: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """The receiver's rows of paths that are not silent and were not just before."""
-        windows, ids = self._windows, seen.ids
+    def _count(
+        self, ids: NDArray[np.intp], rows: NDArray[Any], here_ns: NDArray[np.int64], windows: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """Whether the receiver's rows count: the paths are not silent and were not just before.
+
+        Parameters:
+            windows: of these paths, where it notes when they were heard.
+        """
         silent, silences = self._inventory.paths.silent[ids], self._inventory.paths.silences[ids]
-        silent_ids = ids[regular & silent]
-        windows["spoilt"][silent_ids] = windows["arrived"][silent_ids]
+        windows["spoilt"][silent] = windows["arrived"][silent]
         # A mere claim may be withdrawn without a word: what is said of the path stands, and is to be ended.
-        anew = regular & (silences != windows["silences"][ids])
-        if (gone := ids[anew]).size:
-            windows["silences"][gone] = silences[anew]
-            for path_id in gone[windows["lossy"][gone]].tolist():
+        anew = silences != windows["silences"]
+        if anew.any():
+            windows["silences"] = silences
+            for path_id in ids[anew & windows["lossy"]].tolist():
                 self._lossy.pop(path_id, None)
-            windows["lossy"][gone] = False
-            self._sizes.forget(np.unique(gone))
-        heard = regular & (seen.rows["received"] > 0)
-        before_ns = windows["heard_ns"][ids]
-        after_gap = (before_ns > 0) & (seen.here_ns - before_ns > self._gap_ns)
-        counted = np.flatnonzero(regular & ~silent & ~windows["tainted"][ids] & ~after_gap)
-        windows["tainted"][ids[heard]] = False
-        windows["heard_ns"][ids[heard]] = seen.here_ns[heard]
-        return counted
+            windows["lossy"][anew] = False
+            self._sizes.forget(ids[anew])
+        before_ns = windows["heard_ns"].copy()
+        left_out = silent | windows["tainted"] | ((before_ns > 0) & (here_ns - before_ns > self._gap_ns))
+        heard = rows["received"] > 0
+        windows["tainted"] &= ~heard
+        windows["heard_ns"] = np.where(heard, here_ns, before_ns)
+        counts: NDArray[np.bool_] = ~left_out
+        return counts
 
     def _add(
-        self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], since_ns: NDArray[np.int64], now_ns: int
-    ) -> None:
-        """Adds rows of paths, each once, to their windows; `since_ns`: when the last probe before was heard."""
-        windows = self._windows[ids]
+        self, seen: Delays, ids: NDArray[np.intp], rows: NDArray[Any], windows: NDArray[Any], *,
+        since_ns: NDArray[np.int64], now_ns: int,
+    ) -> bool:  # fmt: skip
+        """Adds rows of paths, each once, to their windows; returns whether `FullSizeLoss.due` may have something.
+
+        Parameters:
+            since_ns: when the last probe before was heard.
+        """
         p99_ns = rows["p99_ns"]
         # A probe's delay is known only when its successor has brought its stamp: a row may have probes and no delay
         # yet.
         timed = (rows["received"] > 0) & ((rows["least_ns"] != 0) | (p99_ns != 0))
         least_ns = np.where(timed, np.minimum(windows["least_ns"], rows["least_ns"]), windows["least_ns"])
         excess_ns = np.where(timed, p99_ns - least_ns, 0)
-        high = timed & (excess_ns >= CONGESTION_NS)
-        self._queues.note(ids[high], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
+        high = excess_ns >= CONGESTION_NS
+        if high.any():
+            self._queues.note(ids[high], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
         # Between two rows of short delays the queue was not full, and what is lost was lost elsewhere.
         queued = windows["full"] | high
         # Of clocks that are not synchronised nobody knows.
@@ -216,27 +241,28 @@ class PathLossDetector:
         held = losing | crowded
         windows["since_ns"][windows["rows"] == 0] = seen.at_ns - seen.interval_ns
         windows["rows"] += 1
-        windows["sent"] += np.where(held, 0, rows["sent"])
-        windows["received"] += np.where(held, 0, rows["received"])
-        windows["arrived"] += np.where(losing, 0, rows["received"])
+        calm = ~held
+        windows["sent"] += calm * rows["sent"]
+        windows["received"] += calm * rows["received"]
+        windows["arrived"] += ~losing * rows["received"]
         windows["timed"] += timed
         windows["least_ns"] = least_ns
         windows["excess_ns"] = np.maximum(windows["excess_ns"], excess_ns)
         windows["high"] += high
-        self._nic_loss.count(ids, rows["sent"], rows["received"], ~held, now_ns)
+        self._nic_loss.count(ids, rows["sent"], rows["received"], calm, now_ns)
         if (waiting := held & ~queued).any():
             counts = Counts(
                 ids, rows, known, self._inventory.paths.silences[ids], windows["arrived"], since_ns, seen.at_ns,
                 seen.bound_ns, seen.at_here_ns,
             )  # fmt: skip
             self._held.hold(counts.where(waiting))
-        self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
-        windows["full"] = np.where(timed, high, windows["full"])
-        self._windows[ids] = windows
+        windows["full"] = high | (windows["full"] & ~timed)
+        put(self._windows, ids, windows)
+        return self._sizes.count(ids, rows, seen.at_ns - seen.interval_ns, crowded)
 
     def _add_held(self, counts: Counts, now_ns: int) -> list[Event]:
         """Adds counts that waited. No queue was full at the time, but one may have been a moment before."""
-        ids, windows = counts.ids, self._windows[counts.ids]
+        ids, windows = counts.ids, self._windows.take(counts.ids)
         crowded = ~counts.known | self._queues.are_full(ids, counts.until_here_ns)
         sent, received = _counted(counts.rows, crowded)
         losing = sent > received
@@ -244,9 +270,9 @@ class PathLossDetector:
         windows["received"] += received
         windows["losing"] += losing
         windows["spoilt"] = np.where(losing, np.maximum(windows["spoilt"], counts.arrived), windows["spoilt"])
-        self._windows[ids] = windows
+        put(self._windows, ids, windows)
         self._nic_loss.count(ids, sent, received, counts.known, now_ns)
-        due = ids[self._is_due(ids)].tolist()
+        due = ids[self._is_due(windows)].tolist()
         return [event for path_id in due for event in self._judge(path_id, counts.at_ns, counts.bound_ns)]
 
     def _judge(self, path_id: int, at_ns: int, bound_ns: int) -> list[Event]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot.columns import grown
-from foliot_schemas import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,9 +54,7 @@ class LeastDelays:
         if seen.bound_ns < 0 or not self._asked_ns:
             return
         rows, ids = seen.rows, np.minimum(seen.ids, len(self._is_watched) - 1)
-        # Of a probe that was just heard, the delay may not be known yet.
-        timed = (rows["witness"] == Witness.DESTINATION) & ((rows["least_ns"] != 0) | (rows["p99_ns"] != 0))
-        chosen = np.flatnonzero(timed & self._is_watched[ids] & (ids == seen.ids))
+        chosen = np.flatnonzero(seen.timed & self._is_watched[ids] & (ids == seen.ids))
         since_ns, until_ns = seen.at_here_ns - seen.interval_ns, seen.at_here_ns
         for path_id, least_ns in zip(seen.ids[chosen].tolist(), rows["least_ns"][chosen].tolist(), strict=True):
             reports = self._reports[path_id]

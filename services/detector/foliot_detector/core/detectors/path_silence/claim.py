@@ -129,6 +129,8 @@ class Judge:
         """Notes how long probes waited. A queue never delays them by more than `_TRANSIT_NS`."""
         rows = seen.rows
         least_ns = rows["least_ns"]
+        if least_ns.max() < CONGESTION_NS:
+            return
         waited = (rows["received"] >= _SEVERAL) & (least_ns >= CONGESTION_NS) & (least_ns <= _TRANSIT_NS)
         self._queues.note(seen.ids[waited], seen.at_here_ns - seen.interval_ns, seen.at_here_ns)
 

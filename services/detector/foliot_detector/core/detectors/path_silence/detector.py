@@ -21,6 +21,8 @@ from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
@@ -136,8 +138,12 @@ class PathSilenceDetector:
             return []
         self._judge.note(seen)
         # Paths that are heard again come first: a path that fell silent anew in the same batch is claimed anew.
-        self._hear(seen, now_ns)
-        self._claim(seen, now_ns)
+        if is_any_silent := bool(self._inventory.paths.silent[seen.ids].any()):
+            self._hear(seen, now_ns)
+        late = seen.regular & (seen.at_ns - seen.rows["last_ns"] > self._late_ns)
+        unheard = seen.regular & (seen.rows["received"] == 0)
+        if is_any_silent or seen.tells_at_once or (late | unheard).any():
+            self._claim(seen, late, unheard, now_ns)
         return []  # every claim waits, if only for the ports to speak
 
     def tick(self, now_ns: int) -> list[Event]:
@@ -148,9 +154,7 @@ class PathSilenceDetector:
 
     def _hear(self, seen: Delays, now_ns: int) -> None:
         rows = seen.rows
-        spoken = (rows["witness"] == Witness.SPEAKS_AGAIN) | (
-            (rows["witness"] == Witness.DESTINATION) & (rows["received"] > 0)
-        )
+        spoken = (rows["witness"] == Witness.SPEAKS_AGAIN) | (seen.regular & (rows["received"] > 0))
         for row in np.flatnonzero(spoken & self._inventory.paths.silent[seen.ids]):
             path_id, said = int(seen.ids[row]), rows[row]
             claim = self._waiting.claims.get(path_id)
@@ -163,15 +167,17 @@ class PathSilenceDetector:
                 silence.spoke = _word(seen, said)
                 self._spoken.add(path_id)
 
-    def _claim(self, seen: Delays, now_ns: int) -> None:
+    def _claim(self, seen: Delays, late: NDArray[np.bool_], unheard: NDArray[np.bool_], now_ns: int) -> None:
+        """Begins claims, and holds those that stand.
+
+        The word at once may be lost, or be older than this detector; the regular rows go on telling.
+
+        Parameters:
+            late: the regular rows of paths that were not heard for long.
+            unheard: the regular rows of paths that were not heard in the interval.
+        """
         rows, table = seen.rows, self._inventory.paths
-        fell, regular = rows["witness"] == Witness.FELL_SILENT, rows["witness"] == Witness.DESTINATION
-        # The word at once may be lost, or be older than this detector; the regular rows go on telling.
-        late = regular & (seen.at_ns - rows["last_ns"] > self._late_ns)
-        unheard = regular & (rows["received"] == 0)
-        still = regular & table.silent[seen.ids]
-        if not (fell | late | unheard | still).any():
-            return
+        fell, still = rows["witness"] == Witness.FELL_SILENT, seen.regular & table.silent[seen.ids]
         if self._spoken:
             # Of a path that is out of use the regular rows alone say so. It may be probed so seldom that no other probe
             # was due.
