@@ -173,8 +173,10 @@ class BusClock:
 
     def now_ns(self) -> int:
         """Reference time; before the first message, CLOCK_REALTIME as it was when the process started."""
-        known = [each for each in (self._largest_ns, self._before_ns) if each is not None]
-        return self.local_ns() + max(known, default=self._epoch_ns)
+        if self._largest_ns is None:
+            return self.local_ns() + self._epoch_ns
+        known_ns = self._largest_ns if self._before_ns is None else max(self._largest_ns, self._before_ns)
+        return self.local_ns() + known_ns
 
     def bound_ns(self) -> int:
         """-1: nothing is promised."""

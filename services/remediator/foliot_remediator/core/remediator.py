@@ -347,9 +347,10 @@ class Remediator:
         """
         try:
             made = [*(ask(self.remedies[name]) or ())]
-            self._armer.mark_changed(
-                command.node for decision in made for command in decision.commands if not command.advice
-            )
+            if made:
+                self._armer.mark_changed(
+                    command.node for decision in made for command in decision.commands if not command.advice
+                )
         except Exception as error:
             if name == FIRST:
                 raise

@@ -476,7 +476,10 @@ class Inventory:
         self.liveness.show(node, here_ns)
 
     def _note_return(self, node: str, here_ns: int, before_ns: int | None) -> None:
-        if before_ns is not None and here_ns - before_ns > self.silence_ns(node):
+        # No node's silence is shorter, and nearly all gaps are.
+        if before_ns is None or here_ns - before_ns <= self._away_ns:
+            return
+        if here_ns - before_ns > self.silence_ns(node):
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
 
 
