@@ -35,12 +35,16 @@ class MarkedSlots:
 
     def mark(self, places: NDArray[np.integer], since_ns: int, until_ns: int) -> None:
         """Marks the slots from one time to another, at places of which each is given once."""
-        self._latest = max(self._latest, until_ns // _SLOT_NS)
-        for slot in range(max(since_ns // _SLOT_NS, until_ns // _SLOT_NS - _SLOTS + 1), until_ns // _SLOT_NS + 1):
-            later = np.maximum(slot - self._newest[places], 0)
-            self._marks[places] = _shifted(self._marks[places], later)
-            self._newest[places] += later
-            self._marks[places] |= _shifted(np.ones(len(places), np.uint64), self._newest[places] - slot)
+        until = until_ns // _SLOT_NS
+        count = min(until - since_ns // _SLOT_NS + 1, _SLOTS)
+        if count <= 0:
+            return
+        self._latest = max(self._latest, until)
+        before = self._newest[places]
+        newest = np.maximum(before, until)
+        new = np.full(len(places), (1 << count) - 1, np.uint64)
+        self._marks[places] = _shifted(self._marks[places], newest - before) | _shifted(new, newest - until)
+        self._newest[places] = newest
 
     def were_marked(self, places: NDArray[np.integer], since_ns: NDArray[np.int64], until_ns: int) -> NDArray[np.bool_]:
         """Whether any slot of a place is marked since a time of its own, and until another; all have one shape."""

@@ -188,11 +188,12 @@ class PathTable:
     ) -> None:
         """Notes when paths were last sent on, by their senders, and with which probe."""
         newer = here_ns > self.sent["here_ns"][ids, -1]
-        ids = ids[newer]
+        if not newer.all():
+            ids, here_ns, at_ns, sequence = ids[newer], here_ns[newer], at_ns[newer], sequence[newer]
         whole = self.sent.view(_WHOLE_WORD)
         whole[ids, :-1] = whole[ids, 1:]
         for name, values in (("here_ns", here_ns), ("at_ns", at_ns), ("sequence", sequence)):
-            self.sent[name][ids, -1] = values[newer]
+            self.sent[name][ids, -1] = values
 
     def _heard(self, places: array[int] | None) -> NDArray[np.intp]:
         known = np.array(places or (), np.intp)

@@ -140,10 +140,10 @@ class PathSilenceDetector:
         # Paths that are heard again come first: a path that fell silent anew in the same batch is claimed anew.
         if is_any_silent := bool(self._inventory.paths.silent[seen.ids].any()):
             self._hear(seen, now_ns)
-        late = seen.regular & (seen.at_ns - seen.rows["last_ns"] > self._late_ns)
-        unheard = seen.regular & (seen.rows["received"] == 0)
-        if is_any_silent or seen.tells_at_once or (late | unheard).any():
-            self._claim(seen, late, unheard, now_ns)
+        last_ns = seen.rows["last_ns"]
+        late = seen.regular & (seen.at_ns - last_ns > self._late_ns)
+        if is_any_silent or seen.tells_at_once or late.any() or not last_ns.all():
+            self._claim(seen, late, now_ns)
         return []  # every claim waits, if only for the ports to speak
 
     def tick(self, now_ns: int) -> list[Event]:
@@ -167,14 +167,13 @@ class PathSilenceDetector:
                 silence.spoke = _word(seen, said)
                 self._spoken.add(path_id)
 
-    def _claim(self, seen: Delays, late: NDArray[np.bool_], unheard: NDArray[np.bool_], now_ns: int) -> None:
+    def _claim(self, seen: Delays, late: NDArray[np.bool_], now_ns: int) -> None:
         """Begins claims, and holds those that stand.
 
         The word at once may be lost, or be older than this detector; the regular rows go on telling.
 
         Parameters:
             late: the regular rows of paths that were not heard for long.
-            unheard: the regular rows of paths that were not heard in the interval.
         """
         rows, table = seen.rows, self._inventory.paths
         fell, still = rows["witness"] == Witness.FELL_SILENT, seen.regular & table.silent[seen.ids]
@@ -197,6 +196,7 @@ class PathSilenceDetector:
             self._begin(seen, int(seen.ids[row]), last, now_ns)
         # A receiver that was started anew never heard what died meanwhile; that its earlier run did is known here.
         heard_ns = np.maximum(table.heard_ns[seen.ids], self._inventory.listening_ns.get(seen.node, 0))
+        unheard = seen.regular & (rows["received"] == 0)
         forgotten = (
             unheard & (rows["last_ns"] == 0) & (table.heard_ns[seen.ids] > 0) & (now_ns - heard_ns > self._late_ns)
         )
