@@ -105,6 +105,17 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC
     int CLOCK_MONOTONIC_RAW
     int CLOCK_REALTIME
+    int CLOCK_THREAD_CPUTIME_ID
+
+
+cdef extern from "<sched.h>" nogil:
+    struct sched_param:
+        int sched_priority
+
+    int sched_setscheduler(int thread, int policy, const sched_param *parameters)
+    int SCHED_FIFO
+    int SCHED_OTHER
+    int SCHED_RESET_ON_FORK
 
 
 cdef extern from "<sys/timerfd.h>" nogil:
@@ -612,6 +623,9 @@ cdef class PacketLoop:
     cdef object _completed_type
     cdef int _stop_fd
     cdef int64_t _late_ns
+    cdef int _priority  # of the thread: 1: real-time, 0: none, -1: it was taken away
+    cdef int64_t _metered_ns
+    cdef int64_t _used_ns
     # What is received into.
     cdef mmsghdr *_in_headers
     cdef sockaddr_in *_in_names
@@ -1653,20 +1667,12 @@ cdef class PacketLoop:
 
     # -- by itself --------------------------------------------------------------------------------------------------
 
-    def run(self, int64_t start_ns, int changed_fd):
-        """Ticks by itself, until `stop`. Call it in a thread: Python runs on meanwhile.
-
-        Tick n is at `start_ns` and n times the time between two ticks, of CLOCK_MONOTONIC.
-
-        Parameters:
-            changed_fd: an eventfd, written when a path has fallen silent or speaks again.
-
-        Raises:
-            OSError: the kernel grants no timer, or a wait failed.
-        """
+    def run(self, int64_t start_ns, int changed_fd, double realtime_share):
+        """See the protocol. Tick n is at `start_ns` and n times the time between two ticks."""
         cdef int number
         with nogil:
-            number = self._run(start_ns, changed_fd)
+            self._rise(realtime_share)
+            number = self._run(start_ns, changed_fd, realtime_share)
         if number:
             raise OSError(number, "the packet loop has ended")
 
@@ -1674,6 +1680,35 @@ cdef class PacketLoop:
         """Ends `run`."""
         cdef uint64_t one = 1
         write(self._stop_fd, &one, sizeof(one))
+
+    def realtime(self):
+        """See the protocol."""
+        pthread_mutex_lock(&self._mutex)
+        cdef int priority = self._priority
+        pthread_mutex_unlock(&self._mutex)
+        return None if priority < 0 else priority > 0
+
+    cdef void _rise(self, double realtime_share) noexcept nogil:
+        """Asks for the lowest real-time priority. What runs without any cannot hold the thread up then."""
+        cdef sched_param parameters
+        parameters.sched_priority = 1
+        self._metered_ns = _clock_ns(CLOCK_MONOTONIC)
+        self._used_ns = _clock_ns(CLOCK_THREAD_CPUTIME_ID)
+        if realtime_share > 0 and sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &parameters) == 0:
+            self._priority = 1
+
+    cdef void _meter(self, int64_t now_ns, double realtime_share) noexcept nogil:
+        """Gives the priority back for good if the thread took more of a processor in a second than it may."""
+        cdef sched_param parameters
+        cdef int64_t used_ns
+        if self._priority <= 0 or now_ns - self._metered_ns < _SECOND_NS:
+            return
+        used_ns = _clock_ns(CLOCK_THREAD_CPUTIME_ID)
+        if <double>(used_ns - self._used_ns) > realtime_share * <double>(now_ns - self._metered_ns):
+            parameters.sched_priority = 0
+            sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &parameters)
+            self._priority = -1
+        self._metered_ns, self._used_ns = now_ns, used_ns
 
     def take_late_ns(self):
         """By how much the latest tick since the last call was late, or how long the longest one took, in ns."""
@@ -1683,7 +1718,7 @@ cdef class PacketLoop:
         pthread_mutex_unlock(&self._mutex)
         return late_ns
 
-    cdef int _run(self, int64_t start_ns, int changed_fd) noexcept nogil:
+    cdef int _run(self, int64_t start_ns, int changed_fd, double realtime_share) noexcept nogil:
         cdef int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
         cdef itimerspec when
         cdef pollfd waited[2]
@@ -1705,6 +1740,7 @@ cdef class PacketLoop:
                 break
             if not number:
                 last = self._turn(start_ns, last, timer, changed_fd)
+                self._meter(_clock_ns(CLOCK_MONOTONIC), realtime_share)
         close(timer)
         return number
 

@@ -22,6 +22,8 @@ Hz, which enforces quotas by ticks."""
 _LEAST_QUOTA_US = 1000
 """The kernel's least (kernel/sched/core.c, min_cfs_quota_period)."""
 _PREFIX = "foliot-lab-"
+_REALTIME = "FOLIOT_PROBE__REALTIME"
+"""No quota binds a thread with real-time priority, so under one the probes ask for none."""
 _LEAST_SHARE = 0.05
 """The least share: with less, no machine carries a fabric, not even one of two hosts on a quick machine."""
 _PATIENCE_S, _LOOK_S = 2.0, 0.02
@@ -68,11 +70,15 @@ def limited(share: float) -> Iterator[Group | None]:
     if share >= 1:
         yield None
         return
-    group = Group.enter(find(), share)
+    group, before = Group.enter(find(), share), os.environ.get(_REALTIME)
+    os.environ[_REALTIME] = "false"
     try:
         yield group
     finally:
         group.leave()
+        del os.environ[_REALTIME]
+        if before is not None:
+            os.environ[_REALTIME] = before
 
 
 def share(text: str) -> float:

@@ -36,6 +36,8 @@ log = structlog.get_logger()
 _OVERDUE = 5
 """Probes in a row of a path that idles that must be missing, so that chance has not lost them all."""
 _MILLISECOND_NS = 1_000_000
+_REALTIME_SHARE = 0.25
+"""The most of a processor that the thread of packets takes with real-time priority, ten times its usual share."""
 
 
 class Engine:
@@ -55,6 +57,7 @@ class Engine:
         """The MTU at which the kernel refused a packet of just that size, per socket; 0: it refused none."""
         self._tick = 0
         self._thread: threading.Thread | None = None
+        self._told_realtime: bool | None = False
         self._changed_fd = -1
 
     def close(self) -> None:
@@ -182,7 +185,7 @@ class Engine:
 
     def _run(self, start_ns: int) -> None:
         try:
-            self.packets.run(start_ns, self._changed_fd)
+            self.packets.run(start_ns, self._changed_fd, _REALTIME_SHARE * self._settings.realtime)
         except BaseException:
             # A probe that sends nothing and looks alive would be taken for dead paths. Its supervisor starts it anew.
             log.exception("packet_loop_died")
@@ -197,12 +200,23 @@ class Engine:
         """Gives each stream the rate and the size that are wanted by now, from the next tick on."""
         self._tick = tick
         self._refuse_sizes()
+        self._tell_priority()
         for place, direction in self.packets.take_missing_stamps():
             log.warning("stamps_missing", address=self.table.places[place].address, direction=DIRECTIONS[direction])
         self.demand.meet(self.packets.take_met(), tick)
         for row, every, coded_every, in_use in self.demand.changes(tick, self.packets.peers_mesh_ms()):
             self.packets.change_rate(row, every, tick - 1, in_use=in_use, coded_every=coded_every)
         self.packets.set_wishes(self.demand.wish_ms)
+
+    def _tell_priority(self) -> None:
+        has = self.packets.realtime()
+        if has is self._told_realtime:
+            return
+        self._told_realtime = has
+        if has:
+            log.info("packet_loop_realtime", most_of_a_processor=_REALTIME_SHARE)
+        else:
+            log.warning("packet_loop_realtime_given_up", most_of_a_processor=_REALTIME_SHARE)
 
     def listen(self, now_ns: int) -> SilenceChanges:
         """Read the sockets until they are empty, then judge which paths are silent."""

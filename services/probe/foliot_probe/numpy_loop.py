@@ -285,12 +285,16 @@ class NumpyPacketLoop:
 
     # -- by itself ----------------------------------------------------------------------------------------------------
 
-    def run(self, start_ns: int, changed_fd: int) -> None:
+    def run(self, start_ns: int, changed_fd: int, realtime_share: float) -> None:
         """See `PacketLoop`: it cannot."""
         raise NotImplementedError
 
     def stop(self) -> None:
         """See `PacketLoop`."""
+
+    def realtime(self) -> bool | None:
+        """See `PacketLoop`."""
+        return False
 
     def take_late_ns(self) -> int:
         """See `PacketLoop`: whoever ticks knows it."""

@@ -116,12 +116,14 @@ class PacketLoop(Protocol):
 
     # -- by itself ----------------------------------------------------------------------------------------------------
 
-    def run(self, start_ns: int, changed_fd: int) -> None:
+    def run(self, start_ns: int, changed_fd: int, realtime_share: float) -> None:
         """Listens and sends in each tick until `stop`, for the thread that calls it. Python runs on meanwhile.
 
         Parameters:
             start_ns: when tick 0 is, of CLOCK_MONOTONIC.
             changed_fd: an eventfd that is written when a path has fallen silent or speaks again.
+            realtime_share: where the thread may have real-time priority, it has it until it takes more than this share
+                of a processor in a second. 0: it does not ask.
 
         Raises:
             OSError: the kernel grants no timer, or a wait failed.
@@ -129,6 +131,9 @@ class PacketLoop(Protocol):
 
     def stop(self) -> None:
         """Ends `run`."""
+
+    def realtime(self) -> bool | None:
+        """Whether the thread has real-time priority; None: it took too much, and has it no more."""
 
     def take_late_ns(self) -> int:
         """By how much the latest tick since the last call was late, or how long the longest one took."""

@@ -45,6 +45,10 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The time between two ticks. In each tick the probe reads its sockets and sends its probes in batches; rates are
     rounded to whole ticks. The kernel's stamps say when each packet really came. So a coarse tick blurs nothing; it
     only costs less."""
+    realtime: bool = True
+    """Whether the thread that sends and reads asks for real-time priority (SCHED_FIFO 1), where its packet loop is
+    compiled. The kernel grants it to root and by ``RLIMIT_RTPRIO``. So busy processors do not make probes late. It takes
+    some hundredths of one, and gives the priority back if it ever takes a quarter."""
     full_every: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 4
     """In every so many rounds, a path's probe is padded to full size. So a link is found that passes only smaller
     packets. A path in use has six padded probes a second: 75 kb/s at an MTU of 1,500. Other paths have one: 15 kb/s. 0:

@@ -8,11 +8,14 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import structlog
 
+from foliot import native
 from foliot.clock import HostClock
 from foliot_probe import engine as engine_module
 from foliot_probe.core.packet import KERNEL, USER, ProbePacket
@@ -24,7 +27,7 @@ from foliot_probe.io.timestamp_check import PATIENCE
 from foliot_probe.packet_loop import SilenceChanges
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
-from foliot_schemas import ClockState, Witness
+from foliot_schemas import ClockState, Node, Witness
 from foliot_schemas.delay_buckets import bucket_of
 from patience import patience
 
@@ -535,6 +538,60 @@ def test_each_packet_handed_back_has_its_own_stamp(tunnel):
     assert len(set(stamps_ns)) == 8
 
 
+def policy(engine):
+    """What the kernel schedules its thread of packets by."""
+    return os.sched_getscheduler(engine._thread.native_id) & ~os.SCHED_RESET_ON_FORK
+
+
+def may_be_realtime():
+    """Whether a thread of this process may have real-time priority."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_thread_of_packets_has_real_time_priority_where_it_is_wanted(wanted):
+    """Until it takes more of a processor than it may, and then no more."""
+    if native.compiled("packet_loop") is None or not may_be_realtime():
+        pytest.skip("nothing was compiled, or no real-time priority is permitted")
+    engine = Engine(Node(name="a", nics=(), probe_port=1), HostClock("a"), ProbeSettings(realtime=wanted), 0)
+    engine.start(time.monotonic_ns())
+    try:
+        give_up_s = time.monotonic() + patience(20)
+        while wanted and policy(engine) != os.SCHED_FIFO:
+            assert time.monotonic() < give_up_s
+        engine.adjust(1)
+        assert engine.packets.realtime() is wanted
+        assert policy(engine) == (os.SCHED_FIFO if wanted else os.SCHED_OTHER)
+    finally:
+        engine.close()
+
+
+def test_real_time_priority_is_given_back_by_a_thread_that_takes_too_much(monkeypatch):
+    """Here more than nothing."""
+    if native.compiled("packet_loop") is None or not may_be_realtime():
+        pytest.skip("nothing was compiled, or no real-time priority is permitted")
+    monkeypatch.setattr(engine_module, "_REALTIME_SHARE", 1e-12)
+    engine = Engine(Node(name="a", nics=(), probe_port=1), HostClock("a"), ProbeSettings(), 0)
+    engine.start(time.monotonic_ns())
+    try:
+        give_up_s = time.monotonic() + patience(20)
+        while engine.packets.realtime() is not None:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+        assert policy(engine) == os.SCHED_OTHER
+        with structlog.testing.capture_logs() as told:
+            engine.adjust(1)
+            engine.adjust(2)
+        assert [each["event"] for each in told] == ["packet_loop_realtime_given_up"]
+    finally:
+        engine.close()
+
+
 _DYING = """
 import sys, time
 from foliot.clock import HostClock
@@ -544,7 +601,7 @@ from foliot_schemas import Node
 
 class Dying:
     runs = True
-    def run(self, start_ns, changed_fd):
+    def run(self, start_ns, changed_fd, realtime_share):
         raise OSError("the kernel grants no timer")
 
 engine = Engine(Node(name="a", nics=(), probe_port=1), HostClock("a"), ProbeSettings(), 0)
