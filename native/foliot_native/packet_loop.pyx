@@ -1623,6 +1623,28 @@ cdef class PacketLoop:
         found = found[:, :kept]
         return self._completed_type(*found[:, np.lexsort((found[1] & (_DEPTH - 1), found[0]))])
 
+    def stamps_of(self, rows):
+        """See the protocol."""
+        cdef int64_t[::1] wanted = np.ascontiguousarray(rows, np.int64)
+        cdef Py_ssize_t each
+        for each in range(wanted.shape[0]):
+            self._check_row(wanted[each])
+        found = np.empty((4, wanted.shape[0] * _DEPTH), np.int64)
+        cdef int64_t[:, ::1] column = found
+        cdef int64_t kept = 0
+        cdef int64_t place
+        cdef Cell *cell
+        pthread_mutex_lock(&self._mutex)
+        for each in range(wanted.shape[0]):
+            for place in range(_DEPTH):
+                cell = &self._incoming.cells[wanted[each] * _DEPTH + place]
+                if cell.sequence != _NEVER_SENT and cell.transmit_ns != 0 and cell.receive_ns != 0:
+                    column[0, kept], column[1, kept] = wanted[each], cell.sequence
+                    column[2, kept], column[3, kept] = cell.transmit_ns, cell.receive_ns
+                    kept += 1
+        pthread_mutex_unlock(&self._mutex)
+        return self._completed_type(*found[:, :kept])
+
     def peers_mesh_ms(self):
         """See the protocol."""
         return self._column(0)

@@ -78,7 +78,10 @@ One-way delays are those of the probes received; 0: none was received. `last_ns`
 
 `full_sent` and `full_received` are the parts of the destination's counts that were padded to full size. `full_bytes` is
 that size, as an IP packet on the path; 0: none are sent. `unsent` is the source's count of probes that never left its
-host though later ones did: the queue of its own NIC was full. The destination misses them like lost ones."""
+host though later ones did: the queue of its own NIC was full. The destination misses them like lost ones.
+
+Where a path fell silent, `least_ns` is how long after `last_ns` its sender is known to have sent again on other paths,
+when a further probe of this one was due: by its kernel's stamps, which probes carry. 0: that is not known."""
 
 DelayCount = np.dtype([("path", "<u2"), ("bucket", "u1"), ("probes", "u1")])
 """Delays of one path in one interval that are alike. `path` indexes the batch's paths. `probes` counts them. `bucket` 0

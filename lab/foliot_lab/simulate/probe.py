@@ -5,6 +5,7 @@ It follows `engine`, `reports` and `service` of `foliot_probe`; the costs of its
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ import numpy as np
 
 from foliot_lab.simulate.loop import MS, SECOND
 from foliot_lab.simulate.transit import FULL_BYTES, SMALL_BYTES
+from foliot_probe.core.measure.one_way_delay import sent_since_ns
 from foliot_probe.core.measure.padded_counts import PaddedCounts, said
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
 from foliot_probe.core.measure.stamp_window import window_number
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 _SOON_NS = 1 * MS
 _ENDLESS_NS = 1 << 62
+_REMEMBERED = 128
+"""Departures of a peer that are remembered."""
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +124,11 @@ class Probe:
         self._padded = PaddedCounts(rows)
         self._untold: list[list[tuple[int, int]]] = [[] for _ in range(rows)]
         """Numbers and delays of the probes heard whose departures a later one will tell."""
+        self._peers_left_ns: dict[int, collections.deque[int]] = {}
+        """Per peer, when its latest probes left whose stamps a later one has brought."""
         self._departures: list[tuple[int, int, int]] = []
+        self._last_left_ns = np.zeros(rows, np.int64)
+        """When the probe heard last had left, which the next one tells."""
         self._left_ns = np.zeros(rows, np.int64)
         self._left_sequence = np.zeros(rows, np.int64)
         self._heard_last_ns = np.zeros(rows, np.int64)
@@ -257,6 +265,11 @@ class Probe:
             untold[:] = [each for each in untold if each[0] >= packet.sequence]
             if not packet.padded:
                 untold.append((packet.sequence, packet.delay_ns))
+            departures = self._peers_left_ns.setdefault(
+                self._streams[packet.row].peer, collections.deque(maxlen=_REMEMBERED)
+            )
+            departures.append(int(self._last_left_ns[packet.row]))
+            self._last_left_ns[packet.row] = packet.came_ns - packet.delay_ns
 
     def _send(self, tick: int, at_ns: int) -> int:
         """Sends all due probes, socket by socket; returns the time of the end."""
@@ -301,9 +314,17 @@ class Probe:
         table = np.zeros(len(rows), DelayRow)
         table["path"] = np.arange(len(rows))
         table["witness"] = np.repeat((Witness.FELL_SILENT, Witness.SPEAKS_AGAIN), (len(fell), len(again)))
+        table["least_ns"][: len(fell)] = [self._sent_since_ns(row) for row in fell.tolist()]
         table["last_ns"] = self._says(self._heard_last_ns)[rows]
         table["sequence"] = self._highest[rows]
         return self._batch(table, tuple(self._names[row][1] for row in rows.tolist()), self._late_ns)
+
+    def _sent_since_ns(self, row: int) -> int:
+        peer, now_ns = self._streams[row].peer, self._loop.now_ns
+        if min(self.clock.bound_ns(now_ns), self._peers[peer].clock.bound_ns(now_ns)) < 0:
+            return 0
+        left_ns = np.array(self._peers_left_ns.get(peer, ()), np.int64)
+        return sent_since_ns(int(self._heard_last_ns[row]), self._watch.interval_ns(row), left_ns)
 
     def _report(self) -> DelayBatch:
         table = np.zeros(2 * len(self._streams), DelayRow)

@@ -95,6 +95,8 @@ class SimulatedFleet:
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
         self.tells_at_once, self.numbered, self.report_ms = True, numbered, report_ms
+        self.tells_sent = False
+        """Whether receivers tell that a path's sender went on sending on its other paths, and what else they heard."""
         self.names_ms = report_ms if names_ms is None else names_ms
         self.downs, self.carrier, self.admin_up = {}, {}, {}
         self.offset_ns = dict.fromkeys(self.names, 0)
@@ -328,7 +330,9 @@ class SimulatedFleet:
         node = node_of(path.destination)
         if not self.tells_at_once:
             return
-        row = (path, witness, 0, 0, self._says(node, self.heard[path]), 0, 0, self._number(self.sequence, path))
+        is_known = self.tells_sent and witness == Witness.FELL_SILENT and self._ends[path][0] not in self.stopped
+        since_ns = self.probe_ns if is_known else 0
+        row = (path, witness, 0, 0, self._says(node, self.heard[path]), since_ns, 0, self._number(self.sequence, path))
         self._publish(
             node,
             delays(
@@ -340,6 +344,8 @@ class SimulatedFleet:
                 every_ms=self.names_ms,
             ),
         )
+        if since_ns:
+            self._publish(node, self.report(node))
 
     def _number(self, numbers, path):
         return numbers[path] if self.numbered else 0

@@ -75,6 +75,33 @@ def test_a_path_that_is_probed_often_is_silent_soon(make_fleet, phase_ms, nodes)
     assert told(inventory.take()) == [silent(PATH)]
 
 
+@pytest.mark.parametrize("tells_sent", [True, False])
+@pytest.mark.parametrize("phase_ms", PHASES_MS)
+def test_a_receiver_that_knows_that_the_sender_sent_on_needs_no_word_of_it(make_fleet, phase_ms, tells_sent):
+    """Where the sender's reports do not come, or come late, the stamps in its other probes say so."""
+    inventory = make_fleet(probe_ms=20)
+    inventory.tells_sent = tells_sent
+    inventory.run(1_000 + phase_ms)
+    inventory.off_bus.add(node_of(PATH.source))
+    inventory.run(120)
+    inventory.cut.add(PATH)
+    inventory.run(100)
+
+    assert told(inventory.take()) == ([silent(PATH)] if tells_sent else [])
+
+
+@pytest.mark.parametrize("phase_ms", PHASES_MS)
+def test_a_receiver_knows_nothing_of_a_sender_that_stands_still(make_fleet, phase_ms):
+    """All of its paths fall silent, and none is dead."""
+    inventory = make_fleet(probe_ms=10)
+    inventory.tells_sent = True
+    inventory.run(1_000 + phase_ms)
+    inventory.stopped.add(node_of(PATH.source))
+    inventory.run(400)
+
+    assert told(inventory.take()) == []
+
+
 def test_a_path_that_is_probed_often_and_falls_silent_again_at_once_is_still_the_same_silence(make_fleet):
     """Whatever its clock was set by."""
     inventory = make_fleet(probe_ms=10)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot.clock import HostClock
+    from foliot_probe.core.measure.sessions import Completed
     from foliot_probe.io.udp_batch import Arrivals, Batch
 
     Rows = NDArray[np.intp]
@@ -349,6 +350,10 @@ class NumpyPacketLoop:
             heard_last_ns=self._heard_last_ns.copy(),
             heard_sequence=sessions.heard_sequence,
         )
+
+    def stamps_of(self, rows: Rows) -> Completed:
+        """See `PacketLoop`."""
+        return self.sessions.incoming.stamped(rows)
 
     def peers_mesh_ms(self) -> NDArray[np.int64]:
         """See `PacketLoop`."""

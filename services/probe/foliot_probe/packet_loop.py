@@ -155,6 +155,9 @@ class PacketLoop(Protocol):
     def take_report(self) -> Report:
         """What the streams did since the last report."""
 
+    def stamps_of(self, rows: Rows) -> Completed:
+        """The probes heard lately on these rows of which both stamps are known, taken or not, and also padded ones."""
+
     def peers_mesh_ms(self) -> NDArray[np.int64]:
         """How often the peer wants coded pairs, per row; 0: it does not count the stream to the mesh."""
 

@@ -17,6 +17,7 @@ from foliot_probe.core.measure.one_way_delay import (
     digest,
     interval_rows,
     one_way_ns,
+    sent_since_ns,
     silence_rows,
 )
 from foliot_probe.core.measure.slope_range import expected
@@ -111,9 +112,21 @@ class Reporter:
     def silence(self, changes: SilenceChanges) -> DelayBatch:
         """The message about paths that have just fallen silent or speak again."""
         paths = tuple(self._ends(int(row)).incoming for row in (*changes.fell, *changes.again))
-        rows = silence_rows(changes.fell, changes.again, self._reference(changes.heard_last_ns), changes.heard_sequence)
+        last_ns = self._reference(changes.heard_last_ns)
+        fell = zip(changes.fell.tolist(), last_ns.tolist(), strict=False)  # those that speak again come after them
+        since_ns = np.array([self._sent_since_ns(row, last) for row, last in fell], np.int64)
+        rows = silence_rows(changes.fell, changes.again, last_ns, changes.heard_sequence, since_ns)
         header = self._header(changes.listened_ns)
         return DelayBatch.of(rows, paths=paths, interval_ns=self._interval_ns, **header)
+
+    def _sent_since_ns(self, row: int, last_ns: int) -> int:
+        """See `sent_since_ns`: by the stamps in probes of the same node's other paths, where its clock is known."""
+        engine, peer = self._engine, self._ends(row).key.peer
+        others = [each for key, each in engine.table.rows.items() if key.peer == peer and each != row]
+        stamped = engine.packets.stamps_of(np.array(others, np.intp))
+        left_ns, sure = self._peers.columns.read(stamped.row, stamped.transmit_ns)
+        interval_ns = int(engine.packets.promised_us()[row]) * 1_000
+        return sent_since_ns(last_ns, interval_ns, left_ns[sure]) if self._clock.bound_ns() >= 0 else 0
 
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
         """The messages about all paths since the last call; the first tells the host's load, if there is one."""

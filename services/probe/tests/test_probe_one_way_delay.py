@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from foliot_probe.core.measure.one_way_delay import (
     References,
@@ -10,6 +11,7 @@ from foliot_probe.core.measure.one_way_delay import (
     digest,
     interval_rows,
     one_way_ns,
+    sent_since_ns,
     silence_rows,
 )
 from foliot_probe.core.measure.sessions import Completed
@@ -112,11 +114,23 @@ def test_every_stream_has_a_row_as_source_and_one_as_destination():
     assert rows[3].tolist() == (3, Witness.DESTINATION, 21, 31, 0, 0, 0, 71, 91, 41, 51, 1_451, 0)
 
 
+@pytest.mark.parametrize(
+    ("left_ms", "since_ms"),
+    [([], 0), ([-80, -40, 0, 1, 29], 0), ([0, 40, 80], 40), ([200, 120], 120), ([30], 0)],
+    ids=["nothing", "the same tick", "each tick", "a later one", "at the limit"],
+)
+def test_a_sender_is_known_to_have_sent_by_its_probes_of_later_ticks(left_ms, since_ms):
+    """The first of them counts. The path was last heard at 0, and has a probe every 40 ms."""
+    left_ns = 10**18 + 1_000_000 * np.array(left_ms, np.int64)
+    assert sent_since_ns(10**18, 40_000_000, left_ns) == since_ms * 1_000_000
+
+
 def test_silence_rows_name_what_fell_and_then_what_speaks():
     """Each with when it was heard last."""
-    rows = silence_rows(np.array([2, 0]), np.array([1]), np.array([7, 5, 6]), np.array([70, 50, 60]))
+    rows = silence_rows(np.array([2, 0]), np.array([1]), np.array([7, 5, 6]), np.array([70, 50, 60]), np.array([40, 0]))
     assert rows["witness"].tolist() == [Witness.FELL_SILENT, Witness.FELL_SILENT, Witness.SPEAKS_AGAIN]
     assert rows["last_ns"].tolist() == [7, 5, 6]
+    assert rows["least_ns"].tolist() == [40, 0, 0]
     assert rows["sequence"].tolist() == [70, 50, 60]
     assert rows["path"].tolist() == [0, 1, 2]
 

@@ -61,6 +61,11 @@ def same(told):
     return True
 
 
+def in_order(probes):
+    """Probes by row and number."""
+    return probes.take(np.lexsort((probes.sequence, probes.row)))
+
+
 class Peer:
     """The other end of a stream, as a drawn one behaves: it loses, repeats, and is started anew."""
 
@@ -164,6 +169,7 @@ def test_both_send_and_tell_the_same_of_drawn_packets(seed):
         assert loops[0].next_silence_ns() == loops[1].next_silence_ns()
         assert same([loop.take_changes() for loop in loops])
         assert np.array_equal(*(loop.take_met() for loop in loops))
+        assert same([in_order(loop.stamps_of(np.array(sorted(place_of), np.intp))) for loop in loops])
         if draw.random() < 0.4:
             assert same([loop.take_report() for loop in loops])
             assert sorted(loops[0].take_missing_stamps()) == sorted(loops[1].take_missing_stamps())

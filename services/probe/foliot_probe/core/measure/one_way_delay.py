@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
 
 _HOUR_NS = 3_600_000_000_000
+_NEXT_TICK = 0.75
+"""A probe that left so much of an interval after another was heard, left in a later tick: a tick's probes leave within
+milliseconds, and no clock that is synchronised is off by as much."""
 _NEVER = -(1 << 62)
 _WALKED = 3.5
 """A random walk adds so much to the rate in four seconds, as a multiple of what it adds to the offset in one.
@@ -198,14 +201,32 @@ def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[
     return table
 
 
-def silence_rows(fell: Rows, again: Rows, heard_last_ns: Times, heard_sequence: NDArray[np.int64]) -> NDArray[Any]:
+def sent_since_ns(last_ns: int, interval_ns: int, left_ns: Times) -> int:
+    """How long after a path was heard last its sender had sent on others when a further probe of it was due.
+
+    A sender sends all that is due in one tick. So a probe of another path that left in a later tick shows that one of
+    this path was sent by then, or should have been. 0: no departure shows it.
+
+    Parameters:
+        last_ns: when the path was heard last, by reference time. Its probe left before.
+        interval_ns: the time between two of its probes.
+        left_ns: departures of the sender's probes on other paths, by reference time.
+    """
+    later = left_ns[left_ns > last_ns + _NEXT_TICK * interval_ns]
+    return int(later.min()) - last_ns if len(later) else 0
+
+
+def silence_rows(
+    fell: Rows, again: Rows, heard_last_ns: Times, heard_sequence: NDArray[np.int64], since_ns: Times
+) -> NDArray[Any]:
     """The rows of incoming paths that have just fallen silent, then of those that speak again; paths in this order.
 
-    So are the columns `heard_last_ns` and `heard_sequence`.
+    So are the columns `heard_last_ns` and `heard_sequence`. Of those that fell, `since_ns` is as `sent_since_ns` says.
     """
     table = np.zeros(len(fell) + len(again), DelayRow)
     table["path"] = np.arange(len(table))
     table["witness"] = np.repeat((Witness.FELL_SILENT, Witness.SPEAKS_AGAIN), (len(fell), len(again)))
+    table["least_ns"][: len(fell)] = since_ns
     table["last_ns"] = heard_last_ns
     table["sequence"] = heard_sequence
     return table

@@ -133,6 +133,12 @@ class Ring:
         self._fresh[cells] = False
         return np.bincount(cells // DEPTH, minlength=rows)
 
+    def stamped(self, rows: Rows) -> Completed:
+        """The probes of these rows that it remembers with both stamps."""
+        cells = (rows[:, None] * DEPTH + np.arange(DEPTH)).ravel()
+        cells = cells[(self.sequence[cells] != _NEVER) & (self.transmit_ns[cells] != 0) & (self.receive_ns[cells] != 0)]
+        return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
+
     def take_completed(self) -> Completed:
         """The probes completed since the last call, but for padded ones."""
         cells = np.flatnonzero(self._ready)

@@ -67,6 +67,10 @@ class SilenceWatch:
             self._deadline_ns[fell] = _NEVER
         return fell
 
+    def interval_ns(self, row: int) -> int:
+        """The time between two probes of a stream, as its sender has promised it."""
+        return max(int(self._patience_ns[row]) - _GRACE_NS, 0) // _INTERVALS
+
     def next_ns(self) -> int | None:
         """When the next path falls silent unless it is heard before."""
         earliest = int(self._deadline_ns.min(initial=_NEVER))

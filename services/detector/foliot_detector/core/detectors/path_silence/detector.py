@@ -16,6 +16,7 @@ from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.detectors.path_silence.claim import FRESH_NS, LEAST_INTERVALS, Claim, Judge, evidence
 from foliot_detector.core.detectors.path_silence.claim_queue import ClaimQueue
 from foliot_detector.core.detectors.path_silence.fault_grouping import FaultGrouping
+from foliot_detector.core.state.inventory import Sign
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import Event, Node, Witness
 from foliot_schemas.fault import path_fault
@@ -193,7 +194,8 @@ class PathSilenceDetector:
         fresh = np.flatnonzero((fell | late) & (rows["last_ns"] > 0) & ~table.silent[seen.ids])
         for row in fresh:
             last = int(rows["last_ns"][row]), int(seen.here_ns[row]), int(rows["sequence"][row])
-            self._begin(seen, int(seen.ids[row]), last, now_ns)
+            claim = self._begin(seen, int(seen.ids[row]), last, now_ns)
+            claim.told = _told(claim, seen, int(rows["least_ns"][row])) if fell[row] else None
         # A receiver that was started anew never heard what died meanwhile; that its earlier run did is known here.
         heard_ns = np.maximum(table.heard_ns[seen.ids], self._inventory.listening_ns.get(seen.node, 0))
         unheard = seen.regular & (rows["received"] == 0)
@@ -205,8 +207,8 @@ class PathSilenceDetector:
             here_ns = int(table.heard_ns[seen.ids[row]])
             self._begin(seen, int(seen.ids[row]), (self._inventory.at_ns(seen.node, here_ns), here_ns, 0), now_ns)
 
-    def _begin(self, seen: Delays, path_id: int, last: tuple[int, int, int], now_ns: int) -> None:
-        """Begins a claim.
+    def _begin(self, seen: Delays, path_id: int, last: tuple[int, int, int], now_ns: int) -> Claim:
+        """Begins a claim, and returns it.
 
         Parameters:
             last: as `Claim` has them, `since_ns`, `since_here_ns` and `sequence`.
@@ -220,6 +222,7 @@ class PathSilenceDetector:
         )  # fmt: skip
         self._waiting.add(claim)
         table.silent[path_id] = True
+        return claim
 
     def _fall_again(self, path_id: int, seen: Delays, row: np.void, now_ns: int) -> None:
         if path_id in self._spoken and self._silences[path_id].is_silent_again(seen, row):
@@ -311,6 +314,14 @@ class PathSilenceDetector:
         silent_ms = (spoke_ns - claim.since_ns) / 1e6
         evidence: Evidence = {"silent_ms": silent_ms, "spoke_ns": spoke_ns, "silences_before": repeats}
         return ended(silence.event, "speaking", at_ns, evidence, named=path_fault(claim.name, claim.since_ns))
+
+
+def _told(claim: Claim, seen: Delays, since_ns: int) -> Sign | None:
+    """The receiver's own sign that the sender sent a further probe, so long after the last one was heard; 0: none."""
+    if not 0 < since_ns <= seen.at_ns - claim.since_ns:
+        return None
+    sequence = claim.sequence + 1 if claim.sequence else 0
+    return Sign(claim.since_here_ns + since_ns, claim.since_ns + since_ns, seen.bound_ns, seen.node, sequence)
 
 
 def _is_heard_again(claim: Claim, seen: Delays, row: np.void) -> bool:
