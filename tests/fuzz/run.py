@@ -15,7 +15,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _FAMILIES = (
-    "messages", "names", "datagrams", "probes", "spans", "configurations", "memories", "dumps", "ranks", "kernel_logs",
+    "messages", "names", "datagrams", "probes", "spans", "configurations", "memories", "dumps", "ranks", "kernel_logs", "native",
     *(("states",) if importlib.util.find_spec("torch") else ()),
 )  # fmt: skip
 _MOST_MIB = 4_096
@@ -53,6 +53,8 @@ def _load() -> None:
 def _status(family: str, given: argparse.Namespace) -> int:
     """How the fuzzing of a family ended, in a process of its own: what fuzzes never returns."""
     sys.stdout.flush()
+    if family == "native":
+        return _sanitized(given.seconds)
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
@@ -61,6 +63,12 @@ def _status(family: str, given: argparse.Namespace) -> int:
         traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def _sanitized(seconds: int) -> int:
+    import sanitized  # noqa: PLC0415 - as the targets
+
+    return sanitized.run(seconds)
 
 
 def _fuzz(family: str, given: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
-from foliot import settings
+from foliot import native, settings
 from foliot.analysis import flight_recorder, hang
 from foliot.node.shard import Shard
 from foliot.settings import BusSettings, NodeSettings, SettingsError, TelemetrySettings
@@ -38,9 +38,11 @@ from foliot_gateway.settings import GatewaySettings
 from foliot_gateway.state import trace_store
 from foliot_gateway.state.store import Store
 from foliot_lab.scenario.reading import ScenarioError, parse_scenario
-from foliot_probe.core.measure.sessions import Sessions
+from foliot_probe.core.measure.sessions import Completed, Sessions
 from foliot_probe.core.measure.silence import SilenceWatch
 from foliot_probe.core.packet import IN_USE, ProbePacket, is_probe
+from foliot_probe.io.udp_batch import Arrivals
+from foliot_probe.packet_loop import Report, SilenceChanges
 from foliot_probe.settings import ProbeSettings
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
 KINDS = sorted({each.message for each in (*CHANNELS, *BUCKETS)}, key=lambda kind: kind.__name__)
 """By the first byte of an input of `messages`."""
 _KEY = "a key that the fleet shares"
+_packet_loop = native.compiled("packet_loop")
 _SEAL = Seal(_KEY)
 _IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 _SECTIONS = {
@@ -188,7 +191,8 @@ def datagrams(data: bytes) -> None:
 
 
 def probes(data: bytes) -> None:
-    """Packets that come to a probe's socket, several at once, of two peers."""
+    """Packets that come to a probe's socket, several at once, of two peers; the compiled loop takes them, too."""
+    _compiled_probes(data)
     size = ProbePacket.itemsize
     heard = np.frombuffer(data.ljust(-(-max(len(data), 1) // size) * size, b"\0"), ProbePacket)[:8]
     lengths = np.full(len(heard), size, np.uint32)
@@ -216,6 +220,34 @@ def probes(data: bytes) -> None:
         for ring in (sessions.outgoing, sessions.incoming):
             done = ring.take_completed()
             _show(completed=len(done.row))
+            assert int(np.abs(done.transmit_ns).max(initial=0)) < 1 << 62
+            assert int(np.abs(done.receive_ns).max(initial=0)) < 1 << 62
+
+
+def _compiled_probes(data: bytes) -> None:
+    if _packet_loop is None:
+        return
+    size = ProbePacket.itemsize
+    heard = np.frombuffer(data.ljust(-(-max(len(data), 1) // size) * size, b"\0"), ProbePacket)
+    shape = {"tick_ns": 40_000_000, "full_every": 4, "now_ns": 0, "seed": 1, "error": None}
+    loop = _packet_loop.PacketLoop(1, 4, types=(SilenceChanges, Report, Completed), **shape)
+    for row in (0, 1):
+        loop.begin(row, 0, (row + 1, 7_946), session=5 + row, first=1, every=1, tick=0)
+    loop.set_sizes(np.full(4, 1_450))
+    lengths = np.full(len(heard), size, np.uint32)
+    lengths[-1] = len(data) - size * (len(heard) - 1)
+    address = (1 + np.arange(len(heard)) % 3).astype(np.uint32)
+    came = Arrivals(np.zeros(len(heard), np.intp), address, heard, lengths, None)
+    for start_ns in (1_000_000_000, 2_000_000_000):
+        loop.take_departures(came.place, heard, np.full(len(heard), start_ns))
+        loop.take_arrivals(came, np.arange(len(heard)) + start_ns, start_ns, start_ns)
+        loop.judge(start_ns)
+        loop.compose(start_ns // 40_000_000)
+        told = loop.take_report()
+        assert int(told.received.max()) <= len(heard)
+        assert not told.proven[2:].any()
+        assert (told.full_proven >= told.full_received).all()
+        for done in (told.outgoing, told.incoming):
             assert int(np.abs(done.transmit_ns).max(initial=0)) < 1 << 62
             assert int(np.abs(done.receive_ns).max(initial=0)) < 1 << 62
 
