@@ -3,7 +3,7 @@
 import numpy as np
 
 from libc.math cimport INFINITY, rint
-from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, UINT16_MAX, UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -11,6 +11,9 @@ cdef double BEYOND = 9223372036854775808.0
 cdef enum:
     FEW = 32
     BUCKETS = 256
+    SOURCES = 4
+    DESTINATIONS = 10
+    MOST_STREAMS = 32_768
 
 
 cdef inline int64_t plus(int64_t one, int64_t other) noexcept nogil:
@@ -192,6 +195,90 @@ def digest(row, delay_ns, Py_ssize_t rows):
     free(ends)
     free(ordered)
     return least_ns, median_ns, p99_ns
+
+
+def interval_columns(rows, told, source, destination, int64_t shift_ns):
+    """The columns of a report of some rows of a table, as bytes. See `DelayRow` of foliot_schemas.
+
+    Parameters:
+        rows: the streams. Stream i has the path 2i, which begins here, and the path 2i + 1, which ends here.
+        told: whether each of both paths of each row of the table has a row; None: all have.
+        source: columns by row of the table: sent, last_ns, sequence, unsent.
+        destination: the same: sent, received, least_ns, median_ns, p99_ns, last_ns, sequence, full_sent, full_received,
+            full_bytes.
+        shift_ns: what is added to `last_ns`, but to 0.
+
+    Raises:
+        ValueError: columns have different lengths.
+        IndexError: a row is not in the table.
+    """
+    cdef const Py_ssize_t[::1] wanted = np.ascontiguousarray(rows, np.intp)
+    cdef Py_ssize_t streams = wanted.shape[0], stream, row, count = 0, end, each
+    cdef const int64_t[::1] column
+    cdef const int64_t *columns[SOURCES + DESTINATIONS]
+    cdef const uint8_t[:, ::1] both
+    cdef Py_ssize_t table_rows = len(source[0])
+    held = [np.ascontiguousarray(values, np.int64) for values in (*source, *destination)]
+    if len(held) != SOURCES + DESTINATIONS or streams > MOST_STREAMS:
+        raise ValueError(f"{len(held)} columns, or {streams} streams")
+    for each in range(SOURCES + DESTINATIONS):
+        column = held[each]
+        if column.shape[0] != table_rows:
+            raise ValueError(f"a column of {column.shape[0]} values for {table_rows} rows")
+        columns[each] = &column[0] if table_rows else NULL
+    check(wanted, table_rows)
+    if told is not None:
+        both = np.ascontiguousarray(told, np.bool_).view(np.uint8)
+        if both.shape[0] != table_rows or both.shape[1] != 2:
+            raise ValueError(f"told of {both.shape[0]} rows, and there are {table_rows}")
+    for stream in range(streams):
+        for end in range(2):
+            count += told is None or both[wanted[stream], end]
+    path, witness = np.zeros(count, np.uint16), np.zeros(count, np.uint8)
+    counts, times, small = np.zeros((2, count), np.uint32), np.zeros((5, count), np.int64), np.zeros((4, count), np.uint16)
+    cdef uint16_t[::1] paths = path
+    cdef uint8_t[::1] witnesses = witness
+    cdef uint32_t[:, ::1] numbers = counts
+    cdef int64_t[:, ::1] ns = times
+    cdef uint16_t[:, ::1] few = small
+    cdef bint is_told_all = told is None
+    cdef Py_ssize_t at = 0
+    with nogil:
+        for stream in range(streams):
+            row = wanted[stream]
+            for end in range(2):
+                if not is_told_all and not both[row, end]:
+                    continue
+                paths[at] = <uint16_t> (2 * stream + end)
+                witnesses[at] = <uint8_t> end
+                if end == 0:
+                    numbers[0, at] = many(columns[0][row])
+                    ns[3, at] = shifted(columns[1][row], shift_ns)
+                    ns[4, at] = columns[2][row]
+                    few[3, at] = little(columns[3][row])
+                else:
+                    numbers[0, at] = many(columns[4][row])
+                    numbers[1, at] = many(columns[5][row])
+                    for each in range(3):
+                        ns[each, at] = columns[6 + each][row]
+                    ns[3, at] = shifted(columns[9][row], shift_ns)
+                    ns[4, at] = columns[10][row]
+                    for each in range(3):
+                        few[each, at] = little(columns[11 + each][row])
+                at += 1
+    return (path.tobytes(), witness.tobytes(), *(each.tobytes() for each in (*counts, *times, *small)))
+
+
+cdef inline int64_t shifted(int64_t value_ns, int64_t shift_ns) noexcept nogil:
+    return plus(value_ns, shift_ns) if value_ns else 0
+
+
+cdef inline uint32_t many(int64_t value) noexcept nogil:
+    return <uint32_t> (value if value < UINT32_MAX else UINT32_MAX)
+
+
+cdef inline uint16_t little(int64_t value) noexcept nogil:
+    return <uint16_t> (value if value < UINT16_MAX else UINT16_MAX)
 
 
 def count_by_bucket(rows, row, delay_ns, Py_ssize_t table_rows, begins_ns):

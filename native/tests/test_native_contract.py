@@ -238,3 +238,32 @@ def test_numbers_that_would_lead_out_of_an_array_are_refused(share):
     for left_out, gaps in ((-1, 3), (0, 0), (10, 6), (1 << 62, 1 << 62)):
         with pytest.raises(ValueError, match="gaps"):
             delays.least_gaps(row, one, 1, left_out, gaps)
+
+
+@MANY
+@given(data=st.data())
+def test_columns_of_a_report_are_the_same(data):
+    """Whatever the counts, with all paths or some of them, in any order."""
+    table_rows = data.draw(st.integers(1, 6))
+    rows = np.array(data.draw(st.lists(st.integers(0, table_rows - 1), unique=True, max_size=6)), np.intp)
+    column = arrays(np.int64, table_rows, elements=st.one_of(st.integers(0, 5), st.integers(0, 1 << 40)))
+    source = one_way_delay.SourceColumns(*(data.draw(column) for _ in range(4)))
+    destination = one_way_delay.DestinationColumns(*(data.draw(column) for _ in range(10)))
+    told = data.draw(st.one_of(st.none(), arrays(np.bool_, (table_rows, 2))))
+    shift_ns = data.draw(st.integers(-(1 << 40), 1 << 40))
+    given_to_both = rows, told, source, destination, shift_ns
+    assert delays.interval_columns(*given_to_both) == one_way_delay.interval_columns_by_numpy(*given_to_both)
+
+
+def test_columns_that_do_not_fit_are_refused():
+    """Nothing outside of them is read."""
+    column = np.zeros(3, np.int64)
+    for rows, told, source, error in (
+        ([3], None, (column,) * 4, IndexError),
+        ([-1], None, (column,) * 4, IndexError),
+        ([0], np.ones((2, 2), np.bool_), (column,) * 4, ValueError),
+        ([0], None, (column,) * 3 + (column[:2],), ValueError),
+        ([0], None, (column,) * 3, ValueError),
+    ):
+        with pytest.raises(error):
+            delays.interval_columns(np.array(rows), told, source, (column,) * 10, 0)

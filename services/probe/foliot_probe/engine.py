@@ -231,6 +231,8 @@ class Engine:
         One that was not heard for several times as long as it was promised idles no more: something is wrong.
         """
         promised_us = self.packets.promised_us()
+        if not (promised_us > IDLE_US).any():
+            return self.demand.idle, np.zeros(len(promised_us), np.bool_)
         age_ns = self._clock.local_ns() - self.packets.heard_last_ns()
         incoming = (promised_us > IDLE_US) & (age_ns < _OVERDUE * 1_000 * promised_us)
         return self.demand.idle, incoming

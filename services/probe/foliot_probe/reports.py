@@ -10,12 +10,12 @@ from foliot.clock.kernel_discipline import kernel_utc
 from foliot.columns import enlarge
 from foliot_probe.core.measure.coded_pairs import LEAST_TOLERANCE_NS
 from foliot_probe.core.measure.one_way_delay import (
-    MOST_FULL,
-    MOST_UNSENT,
+    DestinationColumns,
     References,
+    SourceColumns,
     count_rows,
     digest,
-    interval_rows,
+    interval_columns,
     one_way_ns,
     sent_since_ns,
     silence_rows,
@@ -27,6 +27,7 @@ from foliot_probe.core.rate.adaptive_rate import Sight
 from foliot_probe.core.rate.delay_density import densities, repeatable_ns
 from foliot_probe.io.tcp_clock import MonotonicOffset
 from foliot_schemas import DelayBatch, StampBatch
+from foliot_schemas.columns import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -134,22 +135,18 @@ class Reporter:
         found = engine.packets.take_report()
         self._window.add(found.outgoing, found.incoming)
         known = one_way_ns(found.incoming, self._own, self._peers)
-        source = {
-            "sent": found.sent,
-            "last_ns": self._reference(found.left_ns),
-            "sequence": found.left_sequence,
-            "unsent": np.minimum(found.unsent, MOST_UNSENT),
-        }
-        destination = {
-            "sent": found.proven,
-            "received": found.received,
-            "full_sent": np.minimum(found.full_proven, MOST_FULL),
-            "full_received": np.minimum(found.full_received, MOST_FULL),
-            "full_bytes": found.full_bytes,
-            "last_ns": self._reference(found.heard_last_ns),
-            "sequence": found.heard_sequence,
-            **digest(*known, len(engine.table)),
-        }
+        source = SourceColumns(found.sent, found.left_ns, found.left_sequence, found.unsent)
+        destination = DestinationColumns(
+            found.proven,
+            found.received,
+            *digest(*known, len(engine.table)),
+            found.heard_last_ns,
+            found.heard_sequence,
+            found.full_proven,
+            found.full_received,
+            found.full_bytes,
+        )
+        shift_ns = self._shift_ns()
         header = self._header(found.listened_ns)
         header["interval_ns"], self._reported_ns = now_ns - self._reported_ns, now_ns
         self._late_ns = 0
@@ -158,19 +155,21 @@ class Reporter:
         for first in range(0, len(regular), _STREAMS_PER_BATCH):
             stop = first + _STREAMS_PER_BATCH
             rows = regular[first:stop]
-            table = interval_rows(rows, source, destination)
-            yield DelayBatch.of(
-                table if told is None else table[told[rows].ravel()],
-                count_rows(rows, *known, len(engine.table)),
+            yield DelayBatch(
+                columns=interval_columns(rows, told, source, destination, shift_ns),
+                histogram=pack(count_rows(rows, *known, len(engine.table))),
                 paths=paths[2 * first : 2 * stop],
                 host=host if first == 0 else None,
                 **header,
             )
+        if not len(idle_heard):
+            return
+        incoming = np.broadcast_to(np.array([False, True]), (len(engine.table), 2))
         for first in range(0, len(idle_heard), _FEW):
             rows = idle_heard[first : first + _FEW]
-            yield DelayBatch.of(
-                interval_rows(rows, source, destination)[1::2],
-                count_rows(rows, *known, len(engine.table)),
+            yield DelayBatch(
+                columns=interval_columns(rows, incoming, source, destination, shift_ns),
+                histogram=pack(count_rows(rows, *known, len(engine.table))),
                 paths=tuple(path for row in rows for path in self._ends(int(row))[1:3]),
                 **header,
             )

@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 
 from foliot_probe.core.measure.one_way_delay import (
+    DestinationColumns,
     References,
+    SourceColumns,
     count_rows,
     digest,
-    interval_rows,
+    interval_columns,
     one_way_ns,
     sent_since_ns,
     silence_rows,
 )
 from foliot_probe.core.measure.sessions import Completed
-from foliot_schemas import ClockState, Witness
+from foliot_schemas import ClockState, DelayRow, Witness
+from foliot_schemas.columns import unpack
 from foliot_schemas.delay_buckets import bucket_of
 
 
@@ -91,23 +94,20 @@ def test_the_digest_is_by_nearest_rank():
     """Least, median and p99 are delays that were seen; rows without any have zeros."""
     delays = np.random.default_rng(1).permutation(np.arange(1, 201))
     row = np.concatenate([np.full(200, 2), [0, 0]])
-    result = digest(row, np.concatenate([delays, [7, 5]]), 4).values()
+    result = digest(row, np.concatenate([delays, [7, 5]]), 4)
     assert [column[2] for column in result] == [1, 100, 198]
     assert [column[0] for column in result] == [5, 5, 7]
     assert [column[3] for column in result] == [0, 0, 0]
-    assert not any(column.any() for column in digest(np.zeros(0, np.intp), np.zeros(0, np.int64), 4).values())
+    assert not any(column.any() for column in digest(np.zeros(0, np.intp), np.zeros(0, np.int64), 4))
 
 
 def test_every_stream_has_a_row_as_source_and_one_as_destination():
     """Counts of either end land with the witness that made them."""
-    source = {
-        name: np.arange(4) + base for name, base in (("sent", 10), ("last_ns", 60), ("sequence", 80), ("unsent", 5))
-    }
-    names = ("sent", "received", "full_sent", "full_received", "full_bytes", "last_ns", "sequence")
-    destination = {
-        name: np.arange(4) + base for name, base in zip(names, (20, 30, 40, 50, 1_450, 70, 90), strict=True)
-    } | digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)
-    rows = interval_rows(np.array([3, 1]), source, destination)
+    source = SourceColumns(*(np.arange(4) + base for base in (10, 60, 80, 5)))
+    counted = [np.arange(4) + base for base in (20, 30, 70, 90, 40, 50, 1_450)]
+    digested = digest(np.array([3, 3, 3]), np.array([9, 8, 7]), 4)
+    destination = DestinationColumns(*counted[:2], *digested, *counted[2:])
+    rows = unpack(interval_columns(np.array([3, 1]), None, source, destination, 0), DelayRow)
     assert rows["path"].tolist() == [0, 1, 2, 3]
     assert rows[0].tolist() == (0, Witness.SOURCE, 13, 0, 0, 0, 0, 63, 83, 0, 0, 0, 8)
     assert rows[1].tolist() == (1, Witness.DESTINATION, 23, 33, 7, 8, 9, 73, 93, 43, 53, 1_453, 0)

@@ -8,10 +8,11 @@ import numpy as np
 
 from foliot import native
 from foliot_schemas import DelayCount, DelayRow, Witness
+from foliot_schemas.columns import pack
 from foliot_schemas.delay_buckets import BEGINS_NS, BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -31,8 +32,8 @@ _WALKED = 3.5
 
 By then sync's next state has come.
 """
-MOST_FULL, MOST_UNSENT = (np.iinfo(DelayRow[name]).max for name in ("full_sent", "unsent"))
-"""The most padded probes that a row can count."""
+_MOST = {name: np.iinfo(DelayRow[name]).max for name in DelayRow.names or ()}
+"""The most that a row can say in each column."""
 _MOST_PROBES = np.iinfo(DelayCount["probes"]).max
 """A stream remembers fewer probes than that (`sessions.DEPTH`)."""
 _TRUSTED = frozenset({"synchronised", "holdover"})
@@ -51,6 +52,30 @@ class ReferenceColumns(NamedTuple):
         age_ns = local_ns - self.as_of_ns[row]
         drifted_ns = np.rint(age_ns * self.rate[row]).astype(np.int64)
         return local_ns + self.offset_ns[row] + drifted_ns, local_ns <= self.void_after_ns[row]
+
+
+class SourceColumns(NamedTuple):
+    """What the sending end says of each row of the table: columns of `DelayRow`. `last_ns` is local time."""
+
+    sent: NDArray[np.int64]
+    last_ns: Times
+    sequence: NDArray[np.int64]
+    unsent: NDArray[np.int64]
+
+
+class DestinationColumns(NamedTuple):
+    """The same of the receiving end."""
+
+    sent: NDArray[np.int64]
+    received: NDArray[np.int64]
+    least_ns: Times
+    median_ns: Times
+    p99_ns: Times
+    last_ns: Times
+    sequence: NDArray[np.int64]
+    full_sent: NDArray[np.int64]
+    full_received: NDArray[np.int64]
+    full_bytes: NDArray[np.int64]
 
 
 class References:
@@ -115,12 +140,12 @@ def one_way_ns_by_numpy(
     return row[known], delay_ns[known]
 
 
-def digest(row: Rows, delay_ns: Times, rows: int) -> dict[str, Times]:
+def digest(row: Rows, delay_ns: Times, rows: int) -> tuple[Times, Times, Times]:
     """Least, median and 99th percentile (ns) per row, as columns of `DelayRow`; 0 where there was none.
 
     They are by nearest rank: each is a delay that was seen.
     """
-    return dict(zip(("least_ns", "median_ns", "p99_ns"), _digest(row, delay_ns, rows), strict=True))
+    return _digest(row, delay_ns, rows)
 
 
 def digest_by_numpy(row: Rows, delay_ns: Times, rows: int) -> tuple[Times, Times, Times]:
@@ -170,6 +195,24 @@ def count_by_bucket_by_numpy(
     return stream, bucket.astype(np.uint8), probes
 
 
+def interval_columns_by_numpy(
+    rows: Rows, told: NDArray[np.bool_] | None, source: SourceColumns, destination: DestinationColumns, shift_ns: int
+) -> tuple[bytes, ...]:
+    """The twin of `foliot_native.delays.interval_columns`."""
+    table = np.zeros(2 * len(rows), DelayRow)
+    table["path"] = np.arange(len(table))
+    ends: tuple[SourceColumns | DestinationColumns, ...] = (source, destination)
+    for witness, said in enumerate(ends):
+        part = table[witness::2]
+        part["witness"] = witness
+        for name, column in said._asdict().items():
+            part[name] = np.minimum(column[rows], _MOST[name])
+    table["last_ns"] = np.where(table["last_ns"] == 0, 0, table["last_ns"] + shift_ns)
+    if told is not None:
+        table = table[told[rows].ravel()]
+    return tuple(pack(table).values())
+
+
 _compiled = native.compiled("delays")
 _one_way_ns: Callable[[tuple[Rows, Times, Times], ReferenceColumns, ReferenceColumns, int], tuple[Rows, Times]] = (
     _compiled.one_way_ns if _compiled else one_way_ns_by_numpy
@@ -178,27 +221,26 @@ _digest: Callable[[Rows, Times, int], tuple[Times, Times, Times]] = _compiled.di
 _count_by_bucket: Callable[[Rows, Rows, Times, int, Times], tuple[Rows, NDArray[np.uint8], Times]] = (
     _compiled.count_by_bucket if _compiled else count_by_bucket_by_numpy
 )
+_interval_columns: Callable[
+    [Rows, NDArray[np.bool_] | None, SourceColumns, DestinationColumns, int], tuple[bytes, ...]
+] = _compiled.interval_columns if _compiled else interval_columns_by_numpy
 
 
-def interval_rows(rows: Rows, source: Mapping[str, Times], destination: Mapping[str, Times]) -> NDArray[Any]:
-    """The rows (`DelayRow`) of these streams.
+def interval_columns(
+    rows: Rows, told: NDArray[np.bool_] | None, source: SourceColumns, destination: DestinationColumns, shift_ns: int
+) -> dict[str, bytes]:
+    """The columns (`DelayRow`) of these streams' rows.
 
-    Of each, its outgoing path as source and its incoming path as destination.
-
-    Stream i of `rows` gets the paths 2i and 2i + 1.
+    Of each, its outgoing path as source and its incoming path as destination. Stream i of `rows` gets the paths 2i and
+    2i + 1.
 
     Parameters:
-        source, destination: the columns of the rows of each witness, by name. Each has a value per row of the table of
-            streams.
+        told: which of both paths of each row of the table have a row; None: all have.
+        source, destination: what each witness says of each row of the table.
+        shift_ns: reference time minus local time.
     """
-    table = np.zeros(2 * len(rows), DelayRow)
-    table["path"] = np.arange(len(table))
-    for first, (witness, columns) in enumerate(((Witness.SOURCE, source), (Witness.DESTINATION, destination))):
-        part = table[first::2]
-        part["witness"] = witness
-        for name, column in columns.items():
-            part[name] = column[rows]
-    return table
+    names = DelayRow.names or ()
+    return dict(zip(names, _interval_columns(rows, told, source, destination, shift_ns), strict=True))
 
 
 def sent_since_ns(last_ns: int, interval_ns: int, left_ns: Times) -> int:
