@@ -4,6 +4,8 @@ A real bus runs beside it. `quiet` is the least rate of the clocks' mesh, as in 
 is the greatest rate, as under load and after a start. `own` is the rate that the probe itself reaches within a minute
 on this machine. Paths in use and the sweep go on as ever.
 
+Each path takes turns: compiled code (`native`), and its twins in Python. The peers are the same for both.
+
 The figures include the kernel's work for a probe. On a veth pair the sender is charged for a packet's delivery. So the
 figures have the peers' deliveries instead of the node's own. A probe is one sent and one received.
 
@@ -30,6 +32,7 @@ from bench import place
 from bench.document import Document
 from bench.probe_fabric import Peers, Wires, node_settings
 from bench.processes import cpu_s
+from foliot import native
 from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot.runtime import loop_steps
@@ -40,6 +43,7 @@ from foliot.text.toml_text import toml
 from foliot_lab.fabric.namespaces import enter_control
 from foliot_lab.measure.budget import ProcessLoad
 from foliot_lab.measure.host_latency import LatenessSampler
+from foliot_lab.measure.machine import CpuTimes
 from foliot_probe.settings import ProbeSettings
 from foliot_schemas import ClockState, DelayBatch, StampBatch, Witness
 from foliot_schemas.subjects import CLOCK, CLOCKS, DELAY, INVENTORY, STAMPS
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
     from foliot_schemas import Node
 
 Pace = Literal["quiet", "most", "own"]
+Way = Literal["native", "python"]
+PATHS: tuple[Way, ...] = ("native", "python")
 
 _NODE = "node0"
 _PORT = 4222
@@ -68,6 +74,7 @@ class Row(msgspec.Struct, kw_only=True):
 
     nics: int
     pace: Pace
+    path: Way
     peers: int
     streams: int
     repetitions: int
@@ -83,6 +90,10 @@ class Row(msgspec.Struct, kw_only=True):
     """Streams whose stamps a window has: all that the node initiates."""
     steps: int
     """Steps of its event loop, in all repetitions."""
+    idle_cpu: float
+    """Of the machine, in the mean of the repetitions."""
+    rss_mb: float
+    """Memory of the process, as it was at the end."""
     step_own_p50_ms: float
     """Processor time of the loop's thread in a step, see `foliot.runtime.loop_steps`. The rest of the machine's work
     is not in it."""
@@ -120,6 +131,8 @@ class Taken(msgspec.Struct, kw_only=True):
     sent_per_s: float
     received_per_s: float
     stamped_streams: int
+    idle_cpu: float
+    rss_mb: float
     steps: Counted
 
     @property
@@ -154,7 +167,7 @@ def _probe_settings(pace: Pace) -> ProbeSettings:
     return default if held is None else ProbeSettings(mesh_least_hz=held, mesh_most_hz=held)
 
 
-async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Path) -> Taken:
+async def _once(nics: int, pace: Pace, path: Way, arguments: argparse.Namespace, folder: Path) -> Taken:
     names = [f"node{number}" for number in range(1, arguments.peers + 1)]
     own, settings = node_settings(_NODE, 0, nics), _probe_settings(pace)
     # The peers judge nothing. If the node finds its own pace, they ask for the least, so that it alone decides.
@@ -178,6 +191,8 @@ async def _once(nics: int, pace: Pace, arguments: argparse.Namespace, folder: Pa
         peers.start(node, wires)
         steps = folder / "steps"
         environment = {"FOLIOT_CONFIG": str(file), "FOLIOT_TELEMETRY__LOOP_STEPS": str(steps)}
+        if path == "python":
+            environment[native.VARIABLE] = "off"
         probe = service("probe", environment=environment, log_file=str(folder / "probe.log"))
         await supervisor.start(probe)
         await asyncio.sleep(_SETTLED_S[pace])
@@ -194,7 +209,7 @@ async def _measured(bus: Bus, pid: int, steps: Path, seconds: float) -> Taken:
     heard = Heard()
     await bus.subscribe(DELAY, heard.delays)
     await bus.subscribe(STAMPS, heard.stamps)
-    began_s, before, stepped = time.monotonic(), cpu_s(pid), loop_steps.read(steps)
+    began_s, before, stepped, began = time.monotonic(), cpu_s(pid), loop_steps.read(steps), CpuTimes.read()
     await asyncio.sleep(seconds)
     span_s = time.monotonic() - began_s
     core = (cpu_s(pid) - before) / span_s
@@ -203,13 +218,21 @@ async def _measured(bus: Bus, pid: int, steps: Path, seconds: float) -> Taken:
         sent_per_s=heard.sent / span_s,
         received_per_s=heard.received / span_s,
         stamped_streams=len(heard.stamped),
+        idle_cpu=began.idle_share(CpuTimes.read()),
+        rss_mb=_rss_mb(pid),
         steps=loop_steps.read(steps).since(stepped),
     )
     await bus.close()
     return taken
 
 
-def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
+def _rss_mb(pid: int) -> float:
+    """The memory of a process that is in RAM."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) / 1_024
+
+
+def _row(nics: int, pace: Pace, path: Way, peers: int, taken: list[Taken]) -> Row:
     cores = [each.core for each in taken]
     middle = {
         name: statistics.median(getattr(each, name) for each in taken)
@@ -221,28 +244,30 @@ def _row(nics: int, pace: Pace, peers: int, taken: list[Taken]) -> Row:
         for runs in zip(*(each.steps for each in taken), strict=True)
     )
     return Row(
-        nics=nics, pace=pace, peers=peers, streams=nics * peers * entropies, repetitions=len(taken),
+        nics=nics, pace=pace, path=path, peers=peers, streams=nics * peers * entropies, repetitions=len(taken),
         core=round(statistics.median(cores), 4), core_least=round(min(cores), 4), core_most=round(max(cores), 4),
         sent_per_s=round(middle["sent_per_s"], 1), received_per_s=round(middle["received_per_s"], 1),
         us_per_probe=round(middle["us_per_probe"], 1), stamped_streams=round(middle["stamped_streams"]),
         steps=took.steps,
+        idle_cpu=round(statistics.mean(each.idle_cpu for each in taken), 3),
+        rss_mb=round(statistics.median(each.rss_mb for each in taken), 1),
         step_own_p50_ms=own.within_ms(0.5), step_own_p99_ms=own.within_ms(0.99), step_own_max_ms=own.within_ms(1),
         steps_own_over_10ms=own.long, steps_over_10ms=took.long,
     )  # fmt: skip
 
 
-def _further(rows: list[Row]) -> dict[int, float]:
-    """The cost of one more probe, in microseconds, by the number of NICs.
+def _further(rows: list[Row]) -> dict[str, float]:
+    """The cost of one more probe, in microseconds, by the path and the number of NICs.
 
     A node's cost without any probe is not in it.
     """
-    by = {(row.nics, row.pace): row for row in rows}
+    by = {(row.path, row.nics, row.pace): row for row in rows}
     found = {}
-    for nics in {row.nics: None for row in rows}:
-        quiet, most = by.get((nics, "quiet")), by.get((nics, "most"))
+    for path, nics in {(row.path, row.nics): None for row in rows}:
+        quiet, most = by.get((path, nics, "quiet")), by.get((path, nics, "most"))
         if quiet is not None and most is not None:
             probes_per_s = (most.sent_per_s + most.received_per_s - quiet.sent_per_s - quiet.received_per_s) / 2
-            found[nics] = round((most.core - quiet.core) * 1e6 / probes_per_s, 1)
+            found[f"{path}, NICs: {nics}"] = round((most.core - quiet.core) * 1e6 / probes_per_s, 1)
     return found
 
 
@@ -260,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--nics", nargs="+", type=int, default=[1, 2, 8])
     parser.add_argument("--paces", nargs="+", choices=("quiet", "most", "own"), default=["quiet", "most"])
+    parser.add_argument("--paths", nargs="+", choices=PATHS, default=list(PATHS), help="(default: both)")
     parser.add_argument("--peers", type=int, default=10)
     parser.add_argument("--anyway", action="store_true", help="also where the machine cannot carry it")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each repetition (default: %(default)s)")
@@ -274,38 +300,39 @@ def main() -> int:
         return place.CANNOT
     enter_control()  # the node's wires, and the bus
     document = Document("probe-cost", arguments)
-    taken: dict[tuple[int, Pace], list[Taken]] = {}
+    taken: dict[tuple[int, Pace, Way], list[Taken]] = {}
     sampler = LatenessSampler()
     sampler.start()
     # In turn, so that changes of the machine's load affect all rows alike.
     for _ in range(arguments.repetitions):
         for nics in arguments.nics:
             for pace in arguments.paces:
-                with tempfile.TemporaryDirectory(prefix="foliot-bench-") as folder:
-                    once = asyncio.run(_once(nics, pace, arguments, Path(folder)))
-                taken.setdefault((nics, pace), []).append(once)
-                sys.stderr.write(
-                    f"{nics} NICs, {pace}: {once.core:.1%} of a core, {once.us_per_probe:.1f} us a probe\n"
-                )
+                for path in arguments.paths:
+                    with tempfile.TemporaryDirectory(prefix="foliot-bench-") as folder:
+                        once = asyncio.run(_once(nics, pace, path, arguments, Path(folder)))
+                    taken.setdefault((nics, pace, path), []).append(once)
+                    sys.stderr.write(
+                        f"{nics} NICs, {pace}, {path}: {once.core:.1%} of a core, {once.us_per_probe:.1f} us a probe\n"
+                    )
     sampler.stop()
-    rows = [_row(nics, pace, arguments.peers, each) for (nics, pace), each in taken.items()]
+    rows = [_row(nics, pace, path, arguments.peers, each) for (nics, pace, path), each in taken.items()]
     print(
-        f"{'NICs':>4} {'pace':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} "
+        f"{'NICs':>4} {'pace':<6} {'path':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} "
         f"{'us/probe':>8} {'stamped':>7}"
-        f" {'own p50':>8} {'p99':>6} {'max ms':>6} {'steps':>6} {'own>10':>6} {'>10 ms':>6}"
+        f" {'own p50':>8} {'p99':>6} {'max ms':>6} {'steps':>6} {'own>10':>6} {'>10 ms':>6} {'idle':>5} {'MB':>5}"
     )
     for row in rows:
         print(
-            f"{row.nics:>4} {row.pace:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} "
+            f"{row.nics:>4} {row.pace:<6} {row.path:<6} {row.streams:>7} {row.core:>9.2%} {row.core_least:>6.1%} "
             f"{row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
             f" {row.received_per_s:>7.0f} {row.us_per_probe:>8.1f} {row.stamped_streams:>7}"
             f" {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} {row.step_own_max_ms:>6.2f} {row.steps:>6} "
-            f"{row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6}"
+            f"{row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6} {row.idle_cpu:>5.0%} {row.rss_mb:>5.0f}"
         )  # fmt: skip
     further = _further(rows)
     print(
         "a further probe, by the difference of the two paces: "
-        + ", ".join(f"{us:.1f} us with {nics} NICs" for nics, us in further.items())
+        + ", ".join(f"{us:.1f} us ({what})" for what, us in further.items())
     )
     under = msgspec.to_builtins(sampler.machine())
     print(f"machine: {under}")

@@ -4,6 +4,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+COMPILER: str
+
 class _Socket(Protocol):
     def fileno(self) -> int: ...
 

@@ -16,6 +16,19 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 
+cdef extern from *:
+    """
+    #ifdef __clang__
+    #define FOLIOT_COMPILER __VERSION__
+    #else
+    #define FOLIOT_COMPILER "gcc " __VERSION__
+    #endif
+    """
+    const char *FOLIOT_COMPILER
+
+COMPILER = FOLIOT_COMPILER.decode()
+
+
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
         void *iov_base

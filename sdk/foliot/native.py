@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_VARIABLE = "FOLIOT_NATIVE"
-OFF = f"{_VARIABLE} is off"
+VARIABLE = "FOLIOT_NATIVE"
+"""The variable of the environment that turns compiled code off."""
+OFF = f"{VARIABLE} is off"
 """The reason of `why_python` that the environment gives, and not the installation."""
 _INTERFACE = 1
 """`foliot_native.INTERFACE` of the functions that this version calls."""
@@ -32,6 +33,12 @@ def compiled(name: str) -> ModuleType | None:
     """The compiled module ``foliot_native.<name>``; None: use the twin."""
     module, _asked[name] = _find(name)
     return module
+
+
+def compiler() -> str | None:
+    """What compiled the code that this process runs, and its version; None: it runs none."""
+    module = compiled("packet_loop")
+    return None if module is None else str(module.COMPILER)
 
 
 def why_python() -> str:
@@ -67,7 +74,7 @@ def _find(name: str) -> tuple[ModuleType | None, str]:
 
 
 def _package() -> tuple[ModuleType | None, str]:
-    if os.environ.get(_VARIABLE) == "off":
+    if os.environ.get(VARIABLE) == "off":
         return None, OFF
     try:
         package = importlib.import_module("foliot_native")

@@ -15,6 +15,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from foliot import native
+
 _ROUNDS = 60
 """Rounds of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine. A clock of a millisecond
 resolves that."""
@@ -109,10 +111,12 @@ def package(name: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """The versions that decide a run's figures: the kernel, Python, NATS' server, numpy and PyTorch."""
-    return {"kernel": platform.release(), "python": platform.python_version()} | {
-        name: package(name) for name in _PACKAGES
-    }
+    """The versions that decide a run's figures: the kernel, Python, NATS' server, numpy and PyTorch.
+
+    With them is what compiled the compiled code; None: there is none.
+    """
+    own = {"kernel": platform.release(), "python": platform.python_version(), "compiler": native.compiler()}
+    return own | {name: package(name) for name in _PACKAGES}
 
 
 def commit(folder: Path = Path(__file__).parent) -> str | None:
