@@ -10,7 +10,11 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _BUILD = _ROOT / "run" / "sanitized"
-_TESTS = ("native/tests/test_native_contract.py", "services/probe/tests/test_probe_packet_loop.py")
+_TESTS = (
+    "native/tests/test_native_contract.py",
+    "native/tests/test_native_fits_contract.py",
+    "services/probe/tests/test_probe_packet_loop.py",
+)
 _ENGINES = ("services/probe/tests/test_probe_engine.py", "-k", "compiled")
 _SECONDS_A_DRAW = 5
 """Drawn tests draw as many times as many, see `draws`."""
