@@ -25,6 +25,7 @@ from scipy.special import stdtrit
 from bench import clock_sim
 from bench.clock_sim import Tool
 from bench.document import Document
+from foliot_sync.core.fit import line_fit
 from foliot_sync.core.fit.least_residual import LeastResidual
 from foliot_sync.core.fit.queueing_split import Share, share
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
@@ -116,14 +117,20 @@ def _fixed(tracks: kalman.ClockTracks, _measured: kalman.Measurement) -> kalman.
     return tracks
 
 
+_IN_PYTHON: Mapping[str, object] = {
+    "foliot_sync.core.fit.line_fit._stand": line_fit.stand_by_numpy,
+    "foliot_sync.core.fit.line_fit._turn": line_fit.turn_by_numpy,
+}
+"""Of what these have of others, compiled code has its own."""
 WHOLE = Tool()
 TOOLS = (
     WHOLE,
     Tool("foliot, minimum filter", None,
-         {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned}),
+         {"foliot_sync.core.fit.line_fit.lowest": _least, "foliot_sync.core.fit.line_fit._turned": _not_turned,
+          **_IN_PYTHON}),
     Tool("foliot, hard margin", None,
          {"foliot_sync.settings.SyncSettings.tolerated_share": 0.0,
-          "foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0}),
+          "foliot_sync.core.fit.least_residual._MOST_LEFT_OUT": 0, **_IN_PYTHON}),
     Tool("foliot, no coded pairs", None, {"foliot_probe.core.measure.coded_pairs.CodedPairs.sift": _none_pure}),
     Tool("foliot, no network effect", None, {"foliot_sync.core.solve.window_solution.solve": _tree}),
     Tool("foliot, no window filter", None,

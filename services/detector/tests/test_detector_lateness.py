@@ -189,7 +189,7 @@ def test_what_waited_for_a_nic_to_return_says_nothing_of_other_probes(make_fleet
     inventory.cut.add(PATH)
     inventory.run(400)
     (event,) = [event for event in inventory.take() if event.kind == "path"]
-    assert (event.who, event.evidence["transit_ms"]) == (str(PATH), 40.0)
+    assert (event.who, event.evidence["transit_ms"]) == (str(PATH), 20.0)
 
 
 @pytest.mark.parametrize("after_ms", [1, 20, 30, 40])
