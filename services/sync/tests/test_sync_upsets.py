@@ -175,7 +175,7 @@ def test_a_bound_widens_where_a_clock_is_not_where_it_was_expected(start):
         run.next()
         widest = max(widest, run.states["node3"].bound_ns)
         assert statuses(run)["node3"] == "synchronised"
-    assert widest > usual + 60
+    assert widest > 1.5 * usual
 
 
 @pytest.mark.parametrize("by_ppb", [100, 1_000])

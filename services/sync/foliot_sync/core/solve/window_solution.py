@@ -96,18 +96,21 @@ def weigh(
         return None
     clocks, fresh = len(tracks.windows), ~tracks.known
     drift, drift_variance = _drifts(sound, tracks, ground)
-    # A clock without a history has nothing better to extrapolate by than this window's drift.
+    # Offsets are carried to the common time by the window's drift as far as it is known better than the track's. So a
+    # clock without a history, which has nothing better, goes by this window's alone.
+    gain = 1 / (1 + drift_variance / np.maximum(tracks.p11, np.finfo(np.float64).tiny))
     tracks = tracks._replace(drift_ppb=tracks.drift_ppb + np.where(fresh, drift, 0.0))
     drift = np.where(fresh, 0.0, drift)
 
     seen = innovations.innovations(sound, tracks)
     at_ns = _common_ns(seen.at_ns)
     apart_s = (seen.at_ns - at_ns) / NANOSECONDS
-    doubt = np.where(fresh, drift_variance, np.minimum(tracks.p11, drift_variance))
+    turned, doubt = gain * drift, gain * drift_variance
+    offset_ns = seen.offset_ns - apart_s * (turned[sound.initiator] - turned[sound.responder])
     noise = stamp_noise(sound, clocks)
     variance = sound.variance + np.maximum(noise.pairs**2 - sound.noise_ns**2, 0.0)
     variance += apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
-    edges = Edges(sound.initiator, sound.responder, seen.offset_ns, variance)
+    edges = Edges(sound.initiator, sound.responder, offset_ns, variance)
     offsets = solve(edges, clocks, ground, misfits.of(_keys(sound)))
     reached = np.isfinite(offsets.value)
     # The errors of hosts' own stamping paths do not average out, neither over the mesh nor over windows.
