@@ -9,10 +9,14 @@ Each path takes turns: compiled code (`native`), and its twins in Python. The pe
 The figures include the kernel's work for a probe. On a veth pair the sender is charged for a packet's delivery. So the
 figures have the peers' deliveries instead of the node's own. A probe is one sent and one received.
 
+With ``--set``, probe and peers have other settings than the defaults. A report says how late the latest tick since the
+one before was: `late_p999_ms` is of these.
+
 Steps are those of the probe's event loop, see `foliot.runtime.loop_steps`. Their `own` figures are the processor time
 of each, without the work of the rest of the machine.
 
     make bench NAME=probe-cost ARGS="--json FILE"
+    make bench NAME=probe-cost ARGS="--nics 2 --peers 64 --paces quiet --set in_use_hz=100 tick_ms=10 --json FILE"
 """
 
 from __future__ import annotations
@@ -27,8 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 
 from bench import place
+from bench.arguments import add_settings
 from bench.document import Document
 from bench.probe_fabric import Peers, Wires, node_settings
 from bench.processes import cpu_s
@@ -94,6 +100,9 @@ class Row(msgspec.Struct, kw_only=True):
     """Of the machine, in the mean of the repetitions."""
     rss_mb: float
     """Memory of the process, as it was at the end."""
+    late_p999_ms: float
+    """Of all reports' latest ticks, those of all repetitions."""
+    late_max_ms: float
     step_own_p50_ms: float
     """Processor time of the loop's thread in a step, see `foliot.runtime.loop_steps`. The rest of the machine's work
     is not in it."""
@@ -111,10 +120,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.sent = self.received = 0
+        self.late_ns: list[int] = []
+        """Of its reports."""
         self.stamped: set[str] = set()
 
     async def delays(self, message: DelayBatch, _subject: str) -> None:
         """Counts the probes of a report."""
+        self.late_ns.append(message.late_ns)
         rows = message.rows()
         self.sent += int(rows["sent"][rows["witness"] == Witness.SOURCE].sum())
         self.received += int(rows["received"][rows["witness"] == Witness.DESTINATION].sum())
@@ -133,6 +145,7 @@ class Taken(msgspec.Struct, kw_only=True):
     stamped_streams: int
     idle_cpu: float
     rss_mb: float
+    late_ns: list[int]
     steps: Counted
 
     @property
@@ -160,22 +173,22 @@ async def _speak(bus: Bus, nodes: list[Node]) -> None:
         await asyncio.sleep(_SPEAK_S)
 
 
-def _probe_settings(pace: Pace) -> ProbeSettings:
-    """The default settings, with a constant pace unless it is the own one."""
+def _probe_settings(pace: Pace, given: Mapping[str, float]) -> dict[str, float]:
+    """Those that differ from the defaults: a constant pace, unless it is the own one, and those given."""
     default = ProbeSettings()
     held = {"quiet": default.mesh_least_hz, "most": default.mesh_most_hz}.get(pace)
-    return default if held is None else ProbeSettings(mesh_least_hz=held, mesh_most_hz=held)
+    return ({} if held is None else {"mesh_least_hz": held, "mesh_most_hz": held}) | dict(given)
 
 
 async def _once(nics: int, pace: Pace, path: Way, arguments: argparse.Namespace, folder: Path) -> Taken:
     names = [f"node{number}" for number in range(1, arguments.peers + 1)]
-    own, settings = node_settings(_NODE, 0, nics), _probe_settings(pace)
+    own, settings = node_settings(_NODE, 0, nics), _probe_settings(pace, dict(arguments.set))
     # The peers judge nothing. If the node finds its own pace, they ask for the least, so that it alone decides.
-    node, peers = describe(own), Peers(names, nics, _probe_settings("quiet" if pace == "own" else pace))
+    others = _probe_settings("quiet" if pace == "own" else pace, dict(arguments.set))
+    node, peers = describe(own), Peers(names, nics, msgspec.convert(others, ProbeSettings))
     file = folder / "probe.toml"
-    held = {"mesh_least_hz": settings.mesh_least_hz, "mesh_most_hz": settings.mesh_most_hz}
     document: dict[str, dict[str, Any]] = {
-        "bus": {"url": f"nats://127.0.0.1:{_PORT}"}, "telemetry": {"endpoint": ""}, "probe": held,
+        "bus": {"url": f"nats://127.0.0.1:{_PORT}"}, "telemetry": {"endpoint": ""}, "probe": settings,
         "node": msgspec.to_builtins(own),
         "clock": {"page": str(folder / "clock")},
     }  # fmt: skip
@@ -220,6 +233,7 @@ async def _measured(bus: Bus, pid: int, steps: Path, seconds: float) -> Taken:
         stamped_streams=len(heard.stamped),
         idle_cpu=began.idle_share(CpuTimes.read()),
         rss_mb=_rss_mb(pid),
+        late_ns=heard.late_ns,
         steps=loop_steps.read(steps).since(stepped),
     )
     await bus.close()
@@ -239,6 +253,7 @@ def _row(nics: int, pace: Pace, path: Way, peers: int, taken: list[Taken]) -> Ro
         for name in ("sent_per_s", "received_per_s", "us_per_probe", "stamped_streams")
     }
     entropies = len(node_settings(_NODE, 0, nics).entropies)
+    late_ms = [late_ns / 1e6 for each in taken for late_ns in each.late_ns]
     took, own = (
         Histogram(tuple(map(sum, zip(*(each.counts for each in runs), strict=True))))
         for runs in zip(*(each.steps for each in taken), strict=True)
@@ -251,6 +266,7 @@ def _row(nics: int, pace: Pace, path: Way, peers: int, taken: list[Taken]) -> Ro
         steps=took.steps,
         idle_cpu=round(statistics.mean(each.idle_cpu for each in taken), 3),
         rss_mb=round(statistics.median(each.rss_mb for each in taken), 1),
+        late_p999_ms=round(float(np.quantile(late_ms, 0.999, method="higher")), 2), late_max_ms=round(max(late_ms), 2),
         step_own_p50_ms=own.within_ms(0.5), step_own_p99_ms=own.within_ms(0.99), step_own_max_ms=own.within_ms(1),
         steps_own_over_10ms=own.long, steps_over_10ms=took.long,
     )  # fmt: skip
@@ -287,6 +303,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--paces", nargs="+", choices=("quiet", "most", "own"), default=["quiet", "most"])
     parser.add_argument("--paths", nargs="+", choices=PATHS, default=list(PATHS), help="(default: both)")
     parser.add_argument("--peers", type=int, default=10)
+    add_settings(parser, "in_use_hz=100")
     parser.add_argument("--anyway", action="store_true", help="also where the machine cannot carry it")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each repetition (default: %(default)s)")
     parser.add_argument("--repetitions", type=int, default=3, help="(default: %(default)s)")
@@ -319,7 +336,7 @@ def main() -> int:
     print(
         f"{'NICs':>4} {'pace':<6} {'path':<6} {'streams':>7} {'of a core':>9} {'least':>6} {'most':>6} {'sent/s':>7} {'rcvd/s':>7} "
         f"{'us/probe':>8} {'stamped':>7}"
-        f" {'own p50':>8} {'p99':>6} {'max ms':>6} {'steps':>6} {'own>10':>6} {'>10 ms':>6} {'idle':>5} {'MB':>5}"
+        f" {'own p50':>8} {'p99':>6} {'max ms':>6} {'steps':>6} {'own>10':>6} {'>10 ms':>6} {'late p99.9':>10} {'idle':>5} {'MB':>5}"
     )
     for row in rows:
         print(
@@ -327,7 +344,7 @@ def main() -> int:
             f"{row.core_most:>6.1%} {row.sent_per_s:>7.0f}"
             f" {row.received_per_s:>7.0f} {row.us_per_probe:>8.1f} {row.stamped_streams:>7}"
             f" {row.step_own_p50_ms:>8.2f} {row.step_own_p99_ms:>6.2f} {row.step_own_max_ms:>6.2f} {row.steps:>6} "
-            f"{row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6} {row.idle_cpu:>5.0%} {row.rss_mb:>5.0f}"
+            f"{row.steps_own_over_10ms:>6} {row.steps_over_10ms:>6} {row.late_p999_ms:>10.2f} {row.idle_cpu:>5.0%} {row.rss_mb:>5.0f}"
         )  # fmt: skip
     further = _further(rows)
     print(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench import place
+from bench.arguments import add_settings
 from bench.document import Document
 from bench.failover import account
 from bench.failover.report import CALM, Taken, ms, rows, series, table
@@ -162,11 +163,6 @@ def _tell(taken: Taken) -> None:
     )
 
 
-def _setting(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    return name, int(value) if value.isdigit() else float(value)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench.failover", description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
@@ -180,14 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder that Debian's packages were unpacked into (default: %(default)s)",
     )
     parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        type=_setting,
-        default=[],
-        metavar="NAME=NUMBER",
-        help="of the services, as probe.in_use_hz=100",
-    )
+    add_settings(parser, "probe.in_use_hz=100")
     names = [variant.name for variant in VARIANTS]
     parser.add_argument("--variants", nargs="+", choices=names, default=names)
     parser.add_argument("--variants-without", nargs="*", choices=names, default=[MAIN.name])

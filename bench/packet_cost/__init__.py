@@ -1,0 +1,1 @@
+"""The bench packet-cost: see `__main__`."""
