@@ -22,11 +22,6 @@ class _InjectedError(Protocol):
     walk_ns: NDArray[np.float64]
     stepped_ns: NDArray[np.int64]
 
-class RealtimeMap:
-    def __init__(self, raw_ns: int, realtime_ns: int) -> None: ...
-    def add(self, reading: tuple[int, int]) -> None: ...
-    def mapped(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]: ...
-
 class PacketLoop:
     runs: bool
 

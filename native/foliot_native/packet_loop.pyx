@@ -8,10 +8,21 @@ not wait for one that has none and no processor. 64-bit Linux and little-endian 
 """
 
 from libc.errno cimport EINTR, EMSGSIZE, errno
-from libc.math cimport fabs, rint
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
+
+from foliot_native.host_clock cimport (
+    CLOCK_MONOTONIC,
+    CLOCK_MONOTONIC_RAW,
+    CLOCK_REALTIME,
+    CLOCK_THREAD_CPUTIME_ID,
+    Injected,
+    RealtimeMap,
+    clock_ns,
+    skewed,
+    timespec,
+)
 
 import numpy as np
 
@@ -106,19 +117,9 @@ cdef extern from "<poll.h>" nogil:
 
 
 cdef extern from "<time.h>" nogil:
-    struct timespec:
-        int64_t tv_sec
-        long tv_nsec
-
     struct itimerspec:
         timespec it_interval
         timespec it_value
-
-    int clock_gettime(int clock, timespec *time)
-    int CLOCK_MONOTONIC
-    int CLOCK_MONOTONIC_RAW
-    int CLOCK_REALTIME
-    int CLOCK_THREAD_CPUTIME_ID
 
 
 cdef extern from "<sched.h>" nogil:
@@ -321,12 +322,6 @@ cdef struct Slot:  # a probe to send
     bint went
 
 
-cdef inline int64_t _clock_ns(int clock) noexcept nogil:
-    cdef timespec now
-    clock_gettime(clock, &now)
-    return now.tv_sec * _SECOND_NS + now.tv_nsec
-
-
 cdef inline bint _is_probe(ProbePacket *probe, uint32_t length) noexcept nogil:
     cdef int each
     if length < _PROBE_BYTES or length > _MOST_BYTES or probe.magic != _MAGIC or probe.kind > _USER:
@@ -415,183 +410,6 @@ cdef bint _grow_ring(Ring *ring, int64_t before, int64_t rows) noexcept nogil:
     return True
 
 
-# -- clocks ---------------------------------------------------------------------------------------------------------
-
-cdef enum:
-    _KEPT = 16
-    _TRIES = 12
-    _SLOWER = 16
-
-cdef int64_t _APART_NS = 5_000_000
-cdef double _STEEPEST = 0.15
-cdef int64_t _WAITING_NS = 500_000_000
-
-
-cdef class RealtimeMap:
-    """Turns CLOCK_REALTIME into CLOCK_MONOTONIC_RAW, as `foliot.clock.realtime_map.RealtimeMap` does.
-
-    Parameters:
-        raw_ns, realtime_ns: a first reading of both clocks.
-    """
-
-    cdef int64_t _raw_ns[_KEPT]
-    cdef int64_t _realtime_ns[_KEPT]
-    cdef int _count
-    cdef bint _stepped
-    cdef int64_t _since_ns
-    cdef int64_t _until_ns
-    cdef int64_t _by_ns
-
-    def __cinit__(self, int64_t raw_ns, int64_t realtime_ns):
-        self._count = 1
-        self._raw_ns[0] = raw_ns
-        self._realtime_ns[0] = realtime_ns
-        self._stepped = False
-
-    def add(self, reading):
-        """Takes a reading of both clocks, later than all before: `raw_ns` and `realtime_ns`."""
-        self.take(reading[0], reading[1])
-
-    def mapped(self, int64_t[::1] stamps_ns not None):
-        """Turns stamps that were made before the last reading."""
-        found = np.empty(len(stamps_ns), np.int64)
-        cdef int64_t[::1] raw_ns = found
-        cdef Py_ssize_t each
-        for each in range(stamps_ns.shape[0]):
-            raw_ns[each] = self.map(stamps_ns[each])
-        self.settle()
-        return found
-
-    cdef void refresh(self, int64_t latest_ns) noexcept nogil:
-        cdef int64_t last_ns = self._realtime_ns[self._count - 1]
-        if latest_ns > last_ns or _clock_ns(CLOCK_REALTIME) < last_ns:
-            self.read()
-
-    cdef void read(self) noexcept nogil:
-        cdef int64_t before_ns[_TRIES]
-        cdef int64_t realtime_ns[_TRIES]
-        cdef int64_t after_ns[_TRIES]
-        cdef int64_t least_ns = _NEVER
-        cdef int64_t middle_ns = 0
-        cdef int64_t then_ns = 0
-        cdef int64_t quick = 0
-        cdef int each
-        for each in range(_TRIES):
-            before_ns[each] = _clock_ns(CLOCK_MONOTONIC_RAW)
-            realtime_ns[each] = _clock_ns(CLOCK_REALTIME)
-            after_ns[each] = _clock_ns(CLOCK_MONOTONIC_RAW)
-            least_ns = min(least_ns, after_ns[each] - before_ns[each])
-        for each in range(_TRIES):
-            if after_ns[each] - before_ns[each] <= least_ns + least_ns // _SLOWER:
-                # Relative to the first try: a sum of twelve times would not fit.
-                middle_ns += (before_ns[each] - before_ns[0]) + (after_ns[each] - before_ns[0])
-                then_ns += realtime_ns[each] - realtime_ns[0]
-                quick += 1
-        self.take(before_ns[0] + middle_ns // (2 * quick), realtime_ns[0] + then_ns // quick)
-
-    cdef void take(self, int64_t raw_ns, int64_t realtime_ns) noexcept nogil:
-        cdef int last = self._count - 1
-        cdef int each
-        cdef int64_t in_ns = raw_ns - self._raw_ns[last]
-        cdef int64_t gained_ns = realtime_ns - self._realtime_ns[last]
-        cdef int64_t by_ns
-        cdef double rate
-        if fabs(<double>(gained_ns - in_ns)) > _STEEPEST * <double>in_ns:
-            rate = 0.0
-            if self._raw_ns[last] != self._raw_ns[0]:
-                rate = <double>(self._realtime_ns[last] - self._realtime_ns[0]) / <double>(
-                    self._raw_ns[last] - self._raw_ns[0]
-                ) - 1
-            by_ns = gained_ns - in_ns - <int64_t>rint(rate * in_ns)
-            for each in range(self._count):
-                self._realtime_ns[each] += by_ns
-            self._stepped = True
-            self._since_ns = self._raw_ns[last]
-            self._until_ns = raw_ns
-            self._by_ns = by_ns
-        elif self._count > 1 and self._raw_ns[last] - self._raw_ns[last - 1] < _APART_NS:
-            self._count -= 1
-        if self._count == _KEPT:
-            for each in range(_KEPT - 1):
-                self._raw_ns[each] = self._raw_ns[each + 1]
-                self._realtime_ns[each] = self._realtime_ns[each + 1]
-            self._count -= 1
-        self._raw_ns[self._count] = raw_ns
-        self._realtime_ns[self._count] = realtime_ns
-        self._count += 1
-
-    cdef int64_t interpolated(self, int64_t stamp_ns) noexcept nogil:
-        cdef int64_t base_ns = self._realtime_ns[0]
-        cdef int64_t distance_ns = base_ns - self._raw_ns[0]
-        cdef int last = self._count - 1
-        cdef int each = last - 1
-        cdef double moved
-        cdef double slope
-        if stamp_ns <= base_ns:
-            return stamp_ns - distance_ns
-        if stamp_ns >= self._realtime_ns[last]:
-            return stamp_ns - (self._realtime_ns[last] - self._raw_ns[last])
-        while each > 0 and self._realtime_ns[each] > stamp_ns:
-            each -= 1
-        moved = <double>(self._realtime_ns[each] - self._raw_ns[each] - distance_ns)
-        slope = (<double>(self._realtime_ns[each + 1] - self._raw_ns[each + 1] - distance_ns) - moved) / <double>(
-            self._realtime_ns[each + 1] - self._realtime_ns[each]
-        )
-        moved += slope * <double>(stamp_ns - self._realtime_ns[each])
-        return stamp_ns - distance_ns - <int64_t>rint(moved)
-
-    cdef int64_t map(self, int64_t stamp_ns) noexcept nogil:
-        cdef int64_t raw_ns = self.interpolated(stamp_ns)
-        cdef int64_t then_ns
-        if not self._stepped:
-            return raw_ns
-        then_ns = self.interpolated(stamp_ns + self._by_ns)
-        if then_ns <= self._since_ns - _WAITING_NS or then_ns > self._until_ns:
-            return raw_ns
-        if raw_ns > self._raw_ns[self._count - 1] or raw_ns < self._since_ns:
-            return then_ns
-        return raw_ns
-
-    cdef void settle(self) noexcept nogil:
-        """Forgets a step when no stamp of before it can be waiting."""
-        if self._stepped and self._raw_ns[self._count - 1] - self._until_ns > _WAITING_NS:
-            self._stepped = False
-
-
-cdef struct Injected:  # the error of a host's clock in a lab, see `foliot.clock.InjectedError`
-    bint present
-    int64_t start_ns
-    int64_t offset_ns
-    double rate_ppb
-    int64_t seconds
-    const double *walk_ns
-    const int64_t *stepped_ns
-
-
-cdef inline int64_t _skewed(Injected *error, int64_t raw_ns) noexcept nogil:
-    """A host's local time at a time of CLOCK_MONOTONIC_RAW."""
-    cdef double age_s
-    cdef double moved_ns
-    cdef int64_t second
-    if not error.present:
-        return raw_ns
-    age_s = <double>(raw_ns - error.start_ns) * 1e-9
-    moved_ns = error.rate_ppb * age_s
-    if error.seconds:
-        if age_s <= 0:
-            moved_ns += error.walk_ns[0]
-        elif age_s >= <double>(error.seconds - 1):
-            moved_ns += error.walk_ns[error.seconds - 1]
-        else:
-            second = <int64_t>age_s
-            moved_ns += error.walk_ns[second] + (error.walk_ns[second + 1] - error.walk_ns[second]) * (
-                age_s - <double>second
-            )
-    return raw_ns + <int64_t>rint(moved_ns) + error.offset_ns + error.stepped_ns[0]
-
-
-# -- the loop -------------------------------------------------------------------------------------------------------
-
 cdef class PacketLoop:
     """The probes of a node, see `foliot_probe.packet_loop.PacketLoop`.
 
@@ -668,7 +486,7 @@ cdef class PacketLoop:
         self._tick_ns, self._full_every, self._read_ns = tick_ns, full_every, now_ns
         self._changes_type, self._report_type, self._completed_type = types
         self._random = seed | 1
-        self._ruler = RealtimeMap(_clock_ns(CLOCK_MONOTONIC_RAW), _clock_ns(CLOCK_REALTIME))
+        self._ruler = RealtimeMap(clock_ns(CLOCK_MONOTONIC_RAW), clock_ns(CLOCK_REALTIME))
         self._ruler.read()
         self._inject(error)
         self._listened_ns = self._local_ns()
@@ -737,7 +555,7 @@ cdef class PacketLoop:
         self._error.stepped_ns = &stepped_ns[0]
 
     cdef int64_t _local_ns(self) noexcept nogil:
-        return _skewed(&self._error, _clock_ns(CLOCK_MONOTONIC_RAW))
+        return skewed(&self._error, clock_ns(CLOCK_MONOTONIC_RAW))
 
     def close(self):
         """Reads no socket any more. It closes none."""
@@ -1018,7 +836,7 @@ cdef class PacketLoop:
         for each in range(count):
             stamp_ns = self._arrivals[each].stamp_ns
             if stamp_ns:
-                self._arrivals[each].stamp_ns = _skewed(&self._error, self._ruler.map(stamp_ns))
+                self._arrivals[each].stamp_ns = skewed(&self._error, self._ruler.map(stamp_ns))
             if errors:
                 probe = self._own_probe(each) if self._arrivals[each].known else NULL
                 if probe is not NULL:
@@ -1727,8 +1545,8 @@ cdef class PacketLoop:
         """Asks for the lowest real-time priority. What runs without any cannot hold the thread up then."""
         cdef sched_param parameters
         parameters.sched_priority = 1
-        self._metered_ns = _clock_ns(CLOCK_MONOTONIC)
-        self._used_ns = _clock_ns(CLOCK_THREAD_CPUTIME_ID)
+        self._metered_ns = clock_ns(CLOCK_MONOTONIC)
+        self._used_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID)
         if realtime_share > 0 and sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &parameters) == 0:
             self._priority = 1
 
@@ -1738,7 +1556,7 @@ cdef class PacketLoop:
         cdef int64_t used_ns
         if self._priority <= 0 or now_ns - self._metered_ns < _SECOND_NS:
             return
-        used_ns = _clock_ns(CLOCK_THREAD_CPUTIME_ID)
+        used_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID)
         if <double>(used_ns - self._used_ns) > realtime_share * <double>(now_ns - self._metered_ns):
             parameters.sched_priority = 0
             sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &parameters)
@@ -1761,7 +1579,7 @@ cdef class PacketLoop:
         cdef int64_t last
         if timer < 0:
             return errno
-        last = (_clock_ns(CLOCK_MONOTONIC) - start_ns) // self._tick_ns
+        last = (clock_ns(CLOCK_MONOTONIC) - start_ns) // self._tick_ns
         when.it_interval.tv_sec, when.it_interval.tv_nsec = self._tick_ns // _SECOND_NS, self._tick_ns % _SECOND_NS
         when.it_value.tv_sec = (start_ns + (last + 1) * self._tick_ns) // _SECOND_NS
         when.it_value.tv_nsec = (start_ns + (last + 1) * self._tick_ns) % _SECOND_NS
@@ -1775,7 +1593,7 @@ cdef class PacketLoop:
                 break
             if not number:
                 last = self._turn(start_ns, last, timer, changed_fd)
-                self._meter(_clock_ns(CLOCK_MONOTONIC), realtime_share)
+                self._meter(clock_ns(CLOCK_MONOTONIC), realtime_share)
         close(timer)
         return number
 
@@ -1788,7 +1606,7 @@ cdef class PacketLoop:
         earliest_ns = self._next_silence_ns()
         pthread_mutex_unlock(&self._mutex)
         if earliest_ns != _NEVER:
-            earliest_ns = max(earliest_ns - _clock_ns(CLOCK_MONOTONIC), 0)
+            earliest_ns = max(earliest_ns - clock_ns(CLOCK_MONOTONIC), 0)
             timeout.tv_sec, timeout.tv_nsec = earliest_ns // _SECOND_NS, earliest_ns % _SECOND_NS
             until = &timeout
         if ppoll(waited, 2, until, NULL) < 0 and errno != EINTR:
@@ -1799,7 +1617,7 @@ cdef class PacketLoop:
         """Reads, judges, and sends if a tick is due; returns the last tick."""
         cdef uint64_t count
         cdef uint64_t one = 1
-        cdef int64_t now_ns = _clock_ns(CLOCK_MONOTONIC)
+        cdef int64_t now_ns = clock_ns(CLOCK_MONOTONIC)
         cdef int64_t tick = (now_ns - start_ns) // self._tick_ns
         cdef int64_t row
         cdef bint changed = False
@@ -1811,7 +1629,7 @@ cdef class PacketLoop:
         if tick > last:
             self._send(tick)
             self._late_ns = max(self._late_ns, now_ns - start_ns - (last + 1) * self._tick_ns)
-        self._late_ns = max(self._late_ns, _clock_ns(CLOCK_MONOTONIC) - now_ns)
+        self._late_ns = max(self._late_ns, clock_ns(CLOCK_MONOTONIC) - now_ns)
         pthread_mutex_unlock(&self._mutex)
         if changed:
             write(changed_fd, &one, sizeof(one))

@@ -14,12 +14,12 @@ PACKAGE = Path(__file__).parents[1] / "foliot_native"
 SOURCES = sorted(PACKAGE.glob("*.pyx"))
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
 _FUNCTION = re.compile(r"^(?:cp)?def\s+(\w+)\(|^cdef class\s+(\w+)", re.MULTILINE)
-ALLOWED = {"numpy", "libc", "cython", "cpython", "posix"}
+ALLOWED = {"numpy", "libc", "cython", "cpython", "posix", "foliot_native"}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", [*SOURCES, *PACKAGE.glob("*.pxd")], ids=lambda path: path.name)
 def test_compiled_code_knows_nothing_of_foliot(source):
-    """It has numpy and C: import-linter does not read Cython."""
+    """It has numpy, C and itself: import-linter does not read Cython."""
     imported = {(one or other).partition(".")[0] for one, other in _IMPORT.findall(source.read_text())}
     assert imported - ALLOWED == set()
 
