@@ -17,6 +17,7 @@ from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.kernel import route_restorer
+from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
 from foliot_lab.services.emulated_actuator import NoKernel
@@ -198,6 +199,20 @@ class TestOverlay:
         details = ip_here("link show fo0e0", options=("-d",))
         assert "id 700000 local 10.0.0.1 dev rail0 srcport 49200 49201" in details
         assert "fo0e7" not in ip_here("link")
+
+    async def test_outer_packets_have_the_class_of_those_inside(self, bench, ip_here):
+        """A device of an earlier version is brought to it where it stands; a rehearsal says so and leaves it."""
+        assert " tos inherit " in ip_here("link show fo0e0", options=("-d",))
+        ip_here("link set fo0e0 type vxlan id 700000 tos 0")
+        index = ip_here("link show fo0e0").partition(":")[0]
+        async with AsyncIPRoute() as netlink:
+            rehearsal = DryRun(netlink)
+            await Overlay(rehearsal, bench.layout, rehearsal).build()
+            assert [str(change) for change in rehearsal.changes] == ["change link       fo0e0  tos inherit"]
+            assert " tos inherit " not in ip_here("link show fo0e0", options=("-d",))
+            assert await Overlay(netlink, bench.layout).build() == frozenset()
+        assert " tos inherit " in ip_here("link show fo0e0", options=("-d",))
+        assert ip_here("link show fo0e0").partition(":")[0] == index
 
     async def test_an_address_of_another_length_is_made_anew(self, bench, ip_here):
         """The node had more entropies before, so its networks were smaller."""

@@ -61,6 +61,7 @@ def kernel(host) -> dict[str, dict]:
             "dev": data.get("link"),
             "srcport": data.get("port_range", {}).get("low"),
             "dstport": data.get("port"),
+            "tos": data.get("tos"),
         }
     return {
         "link": links,

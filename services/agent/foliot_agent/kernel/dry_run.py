@@ -156,6 +156,7 @@ class DryRun(Devices):
                 "dev": self._name(what["vxlan_link"]),
                 "srcport": what["vxlan_port_range"]["low"],
                 "dstport": what["vxlan_port"],
+                **_class_of(what),
                 "address": what["address"],
             }
         self._note("add", "link", name, detail)
@@ -165,12 +166,12 @@ class DryRun(Devices):
             self._note("add", "link", peer, {"type": what["kind"], "peer": name})
 
     async def _set_link(self, what: dict[str, Any]) -> None:
-        wanted: dict[str, str | int] = {key: what[key] for key in ("state", "mtu") if key in what}
+        wanted = {key: what[key] for key in ("state", "mtu") if key in what} | _class_of(what)
         name = self._name(what["index"])
         if what["index"] > 0:
             for link in await self._netlink.link("get", index=what["index"]):
                 present = {"state": "up" if link["flags"] & IFF_UP else "down", "mtu": link.get_attr("IFLA_MTU")}
-                wanted = {key: value for key, value in wanted.items() if present[key] != value}
+                wanted = {key: value for key, value in wanted.items() if present.get(key) != value}
         if wanted:
             self._note("change", "link", name, wanted)
 
@@ -209,6 +210,11 @@ def _present(route: Any) -> _PresentRoute:
         route.get_attr(f"RTA_{name}") for name in ("GATEWAY", "OIF", "PREFSRC", "METRICS")
     )
     return _PresentRoute(gateway, index, source, (metrics and metrics.get_attr("RTAX_FEATURES")) or 0)
+
+
+def _class_of(what: dict[str, Any]) -> dict[str, str | int]:
+    """What a VXLAN device does with the DSCP of packets; nothing, where that is left as it is."""
+    return {"tos": "inherit" if what["vxlan_tos"] == 1 else what["vxlan_tos"]} if "vxlan_tos" in what else {}
 
 
 def _verb(verb: str) -> Verb:

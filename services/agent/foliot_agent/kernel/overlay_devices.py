@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _OUR_DEVICE = re.compile(r"fo\d+e\d+")
+_INHERIT = 1
+"""IFLA_VXLAN_TOS: an outer packet has the DSCP of the one inside, so that switches queue traffic and probes by it."""
 _LOOSE = "2"
 """rp_filter: a packet may come in by another device than its answer leaves by (RFC 3704 §2.4). It does so while only
 one end has moved. The kernel takes the larger of this and conf/all, so nothing of the host's own need be changed."""
@@ -131,10 +133,12 @@ class Overlay:
             self._entries = {entry for entry in self._entries if entry.device != device.name}
             await self._netlink.link(
                 "add", ifname=device.name, kind="vxlan", vxlan_id=device.vni, vxlan_link=nic["index"],
-                vxlan_local=device.local, vxlan_port=OVERLAY_PORT, vxlan_learning=0, address=device.mac,
+                vxlan_local=device.local, vxlan_port=OVERLAY_PORT, vxlan_learning=0, vxlan_tos=_INHERIT, address=device.mac,
                 # The kernel's range excludes its upper end, so this pins the port.
                 vxlan_port_range={"low": device.source_port, "high": device.source_port + 1},
             )  # fmt: skip
+        elif _vxlan(present).get_attr("IFLA_VXLAN_TOS") != _INHERIT:  # made by an earlier version; no packet is lost
+            await self._netlink.link("set", index=present["index"], kind="vxlan", vxlan_tos=_INHERIT)
         self._loosen(device.name)
         mtu = nic.get_attr("IFLA_MTU") - overlay_layout.VXLAN_OVERHEAD
         await self._netlink.link("set", index=self._devices.index(device.name), state="up", mtu=mtu)
