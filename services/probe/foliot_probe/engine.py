@@ -79,8 +79,9 @@ class Engine:
         """Open the sockets whose addresses have appeared; returns how many are still missing."""
         for number, place in enumerate(self.table.places):
             if self._sockets[number] is None:
+                ds_field = self._settings.ds_field(place.rail)
                 try:
-                    opened = self._sockets[number] = open_socket(place.address, self.table.own.probe_port)
+                    opened = self._sockets[number] = open_socket(place.address, self.table.own.probe_port, ds_field)
                 except OSError as error:
                     log.debug("socket_awaited", address=place.address, reason=error.strerror)
                 else:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from foliot_probe.core.measure.hop_tracer import Hops
     from foliot_probe.core.stream_table import StreamKey, StreamTable
+    from foliot_probe.settings import ProbeSettings
 
 log = structlog.get_logger()
 
@@ -42,12 +43,13 @@ class PathMap:
 
     Parameters:
         table: the node's streams.
-        rate_hz: packets a second.
+        settings: how many packets a second, and of which class.
     """
 
-    def __init__(self, table: StreamTable, rate_hz: float) -> None:
+    def __init__(self, table: StreamTable, settings: ProbeSettings) -> None:
         self._table = table
-        self._tracer = HopTracer(rate_hz, np.random.default_rng())
+        self._settings = settings
+        self._tracer = HopTracer(settings.trace_hz, np.random.default_rng())
         self._sockets: dict[tuple[str, int], HopSocket | None] = {}
         """By rail and entropy; None: it could not be had."""
         self._row_of: dict[tuple[str, int, str], int] = {}
@@ -202,9 +204,9 @@ class PathMap:
         """The socket of a way, which may have to be made; None: it cannot be had."""
         key = rail, entropy
         if key not in self._sockets:
-            nic = self._table.own.nic(rail)
+            nic, ds_field = self._table.own.nic(rail), self._settings.ds_field(rail)
             try:
-                self._sockets[key] = HopSocket(nic.address, nic.entropies[entropy], nic.device)
+                self._sockets[key] = HopSocket(nic.address, nic.entropies[entropy], nic.device, ds_field)
             except OSError as error:
                 log.warning("hops_unknown", nic=nic.name, entropy=entropy, reason=error.strerror)
                 self._sockets[key] = None

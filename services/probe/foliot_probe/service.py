@@ -93,6 +93,7 @@ async def main() -> None:
     node = await node_settings()
     own = describe(node)
     settings = load(ProbeSettings, "probe")
+    settings.check_rails(nic.rail for nic in own.nics)
     clock = node_clock(own.name)
     async with on_bus("probe", clock, own.name) as bus:
         await identity_claims.check(bus, node, identity_claims.host_id())
@@ -123,7 +124,7 @@ class Probe:
         if self._in_band is not None:
             self._reporter.tcp_clock = self._in_band.offset
         self._flow_s = settings.flow_interval_ms / 1_000
-        self._map = PathMap(self._engine.table, settings.trace_hz) if settings.trace_hz else None
+        self._map = PathMap(self._engine.table, settings) if settings.trace_hz else None
         self._lets_idle = settings.one_of_equals
         self._mappers: set[str] = set()
         """Peers that are heard when they tell of routers."""

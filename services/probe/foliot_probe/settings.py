@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
+
+from foliot.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Rate = Annotated[float, msgspec.Meta(ge=0.1, le=100.0)]
 """Probes or coded pairs a second.
 
 A stream that sends pairs at the highest rate still remembers the last 0.64 s (`sessions.DEPTH`).
 """
+Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
+"""A Differentiated Services codepoint (RFC 2474), by which switches choose a packet's queue."""
+_OTHERS = "*"
+_ECN_BITS = 2  # RFC 3168
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +62,9 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """In every so many rounds, a path's probe is padded to full size. So a link is found that passes only smaller
     packets. A path in use has six padded probes a second: 75 kb/s at an MTU of 1,500. Other paths have one: 15 kb/s. 0:
     never."""
+    classes: dict[str, Dscp] = {}
+    """DSCP of the probes on each rail: that of the traffic whose queues are to be measured, such as ``rail0 = 26``.
+    ``"*"`` stands for all rails that are not named; without it, these have 0. The same on every node."""
     delay_interval_ms: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 100
     """How often delays and counts are published."""
     flow_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
@@ -76,3 +88,19 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Read docs/clock.md first.
     """
+
+    def ds_field(self, rail: str) -> int:
+        """The byte of the IP header that tells switches the class of what the probe sends on a rail: its DSCP, no ECN."""
+        return self.classes.get(rail, self.classes.get(_OTHERS, 0)) << _ECN_BITS
+
+    def check_rails(self, rails: Iterable[str]) -> None:
+        """Holds `classes` against the rails that the node has.
+
+        Raises:
+            SettingsError: it names another.
+        """
+        known = (*rails, _OTHERS)
+        for rail in self.classes:
+            if rail not in known:
+                there = ", ".join(f'"{each}"' for each in known)
+                raise SettingsError(f'probe.classes: "{rail}" is no rail of this node; there are {there}')

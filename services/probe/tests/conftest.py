@@ -86,9 +86,9 @@ class Wire:
     def __init__(self, namespaces):
         self.namespaces = namespaces
 
-    def engines(self, network):
+    def engines(self, network, settings=SETTINGS):
         """Two engines on addresses 1 and 2 of a /24, introduced to each other."""
-        return Pair(self.namespaces, network)
+        return Pair(self.namespaces, network, settings)
 
 
 @pytest.fixture(scope="session")
@@ -181,7 +181,7 @@ def tunnel(wire):
         with inside(namespace):
             ip(
                 "link", "add", "fo0e0", "address", f"02:00:00:00:00:0{number}", "type", "vxlan", "id", "7", "dev", "wire0",
-                "local", f"10.99.0.{number}", "srcport", "49200", "49201", "dstport", "4789", "nolearning",
+                "local", f"10.99.0.{number}", "srcport", "49200", "49201", "dstport", "4789", "nolearning", "tos", "inherit",
             )  # fmt: skip
             ip("addr", "add", f"10.98.0.{number}/24", "dev", "fo0e0")
             ip("link", "set", "fo0e0", "up")
@@ -236,12 +236,12 @@ def line():
 class Pair:
     """Two engines and a time that passes only when it is told to."""
 
-    def __init__(self, namespaces, network):
+    def __init__(self, namespaces, network, settings=SETTINGS):
         self.now_ns = time.monotonic_ns()
         self.ticks = 0
         self.nodes = [record(name, f"{network}.{number}") for number, name in enumerate(("a", "b"), 1)]
         clock = HostClock("host")  # of both: they share the kernel's
-        self.ends = [Engine(node, clock, SETTINGS, self.now_ns) for node in self.nodes]
+        self.ends = [Engine(node, clock, settings, self.now_ns) for node in self.nodes]
         self.begun = [1_000, 2_000]
         for end, first in zip(self.ends, self.begun, strict=True):
             end._first_sequence = itertools.count(first, 100_000).__next__

@@ -12,6 +12,7 @@ import pytest
 
 from foliot_probe.core.stream_table import StreamTable
 from foliot_probe.path_map import PathMap
+from foliot_probe.settings import ProbeSettings
 from foliot_schemas import HopBatch, HopRow, Nic, Node
 from patience import patience
 
@@ -32,7 +33,7 @@ class Mapped:
 
     def __init__(self, line, own, host=0):
         self.table = StreamTable(own)
-        self.map = PathMap(self.table, 1_000.0)
+        self.map = PathMap(self.table, ProbeSettings(trace_hz=1_000.0))
         self._line, self._host = line, host
         self.told = []
         self.routes = {}

@@ -45,15 +45,17 @@ class HopSocket:
         address: the NIC's own.
         port: the entropy.
         device: the NIC's, so that no other takes the packet; empty: any.
+        ds_field: the traffic's (RFC 2474), as switches may also choose the way by it.
 
     Raises:
         OSError: it cannot be had, as if another process has the port.
     """
 
-    def __init__(self, address: str, port: int, device: str = "") -> None:
+    def __init__(self, address: str, port: int, device: str = "", ds_field: int = 0) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._socket.setsockopt(socket.SOL_IP, IP_RECVERR, 1)
+            self._socket.setsockopt(socket.SOL_IP, socket.IP_TOS, ds_field)
             if device:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
             self._socket.bind((address, port))

@@ -96,8 +96,11 @@ _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
 _sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
 
 
-def open_socket(address: str, port: int) -> socket.socket:
+def open_socket(address: str, port: int, ds_field: int = 0) -> socket.socket:
     """An unconnected UDP socket on a path address that asks for stamps of both directions, and sends nothing in fragments.
+
+    Parameters:
+        ds_field: of all packets that it sends (RFC 2474).
 
     Raises:
         OSError: the address is not there (yet), or the port is taken.
@@ -109,6 +112,7 @@ def open_socket(address: str, port: int) -> socket.socket:
         with contextlib.suppress(OSError):  # a kernel without it: user-space stamps, which the data says
             opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, _TX_SOFTWARE | _RX_SOFTWARE | _REPORT_SOFTWARE)
         opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ds_field)
         opened.bind((address, port))
     except OSError:
         opened.close()
