@@ -61,7 +61,9 @@ def kernel(host) -> dict[str, dict]:
             "dev": data.get("link"),
             "srcport": data.get("port_range", {}).get("low"),
             "dstport": data.get("port"),
-            "tos": data.get("tos"),
+            "tos": {"0x1": "inherit"}.get(
+                data.get("tos"), data.get("tos")
+            ),  # some versions of iproute2 write the number
         }
     return {
         "link": links,
