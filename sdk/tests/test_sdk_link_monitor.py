@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from foliot.node.link_messages import read
 from patience import patience
 
 pytestmark = pytest.mark.net
@@ -215,3 +216,59 @@ def test_nics_are_found_by_the_addresses_that_the_kernel_has(monkeypatch):
     monkeypatch.setenv("FOLIOT_NODE__NICS", f"[{rails}]")
     told = said(FIND)
     assert ast.literal_eval(told) == [("eth7", "10.16.0.6"), ("far", "10.17.0.6")]
+
+
+AS_OTHERS = textwrap.dedent("""
+    import socket, subprocess
+    from foliot.node import link_messages
+    from pyroute2.netlink.rtnl import RTM_DELLINK, RTM_NEWADDR, RTMGRP_IPV4_IFADDR, RTMGRP_LINK
+    from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP
+    from pyroute2.netlink.rtnl.marshal import MarshalRtnl
+
+    def ip(*lines):
+        subprocess.run(["ip", "-batch", "-"], input="\\n".join(lines), text=True, check=True)
+
+    def by_pyroute2(message):
+        if message["header"]["type"] == RTM_NEWADDR:
+            return message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+        up = bool(message["flags"] & IFF_UP)
+        return link_messages.LinkChange(
+            name=message.get_attr("IFLA_IFNAME"), index=message["index"], admin_up=up,
+            carrier=up and bool(message["flags"] & IFF_LOWER_UP),
+            carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0,
+            carrier_up_count=message.get_attr("IFLA_CARRIER_UP_COUNT") or 0,
+            gone=message["header"]["type"] == RTM_DELLINK, mtu=message.get_attr("IFLA_MTU") or 0,
+        )
+
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as told:
+        told.bind((0, RTMGRP_LINK | RTMGRP_IPV4_IFADDR))
+        ip("link add near mtu 1400 type veth peer far", "link add hub type bridge", "link set far master hub",
+           "link set near up", "link set far up", "addr add 10.0.0.1/24 dev near", "addr add fd00::1/64 dev near",
+           "link set far down", "link set far up", "link set near down", "link del near", "link del hub")
+        told.settimeout(2)
+        datagrams = []
+        while not datagrams or [each["name"] for each in gone] != ["hub"]:
+            datagrams.append(told.recv(65536))
+            found = list(link_messages.read(datagrams[-1]))
+            gone = [{"name": each.name} for each in found if not isinstance(each, str) and each.gone]
+    marshal, all_told, bridges = MarshalRtnl(), [], 0
+    for data in datagrams:
+        for message in marshal.parse(data):
+            if message["header"]["type"] != RTM_NEWADDR and message["family"]:
+                bridges += 1
+            else:
+                all_told.append(by_pyroute2(message))
+    assert all_told == [each for data in datagrams for each in link_messages.read(data)]
+    print(bridges > 0, len(all_told) > 10, [each for each in all_told if isinstance(each, str)], {each.mtu for each in all_told if not isinstance(each, str)} >= {1400, 1500})
+""")
+
+
+def test_links_and_addresses_are_read_as_pyroute2_reads_them():
+    """All that a kernel tells of devices that come, change and go; what a bridge tells of its ports is passed over."""
+    assert said(AS_OTHERS) == "True True ['10.0.0.1'] True\n"
+
+
+def test_bytes_that_are_cut_short_tell_nothing():
+    """A message of which only a part was read is none."""
+    for length in range(32):
+        assert list(read(bytes([16, 0, 0, 0, 16, 0]) + bytes(length))) == []

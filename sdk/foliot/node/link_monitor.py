@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 import structlog
 from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.rtnl import RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, RTMGRP_IPV4_IFADDR, RTMGRP_LINK
+from pyroute2.netlink.rtnl import RTMGRP_IPV4_IFADDR, RTMGRP_LINK
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP
-from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
+from foliot.node import link_messages
+from foliot.node.link_messages import LinkChange
 from foliot.node.nic_discovery import Held, is_settled, settle
 from foliot.settings import NodeSettings, load
 
@@ -24,21 +25,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _RECEIVE_BYTES = 1 << 16
-
-
-class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a network device as the kernel just told it."""
-
-    name: str
-    index: int
-    admin_up: bool
-    carrier: bool
-    """False also while the device is administratively down."""
-    carrier_down_count: int
-    carrier_up_count: int
-    gone: bool = False
-    mtu: int = 0
-    """In bytes; 0 where the kernel did not tell it."""
 
 
 async def node_settings() -> NodeSettings:
@@ -75,7 +61,6 @@ class LinkMonitor:
     ) -> None:
         self._on_change = on_change
         self._on_address = on_address
-        self._marshal = MarshalRtnl()
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
         self._resync: asyncio.Task[None] | None = None
         self._overrun = False
@@ -107,7 +92,7 @@ class LinkMonitor:
         async with self._asking:
             self._told.clear()
             async with AsyncIPRoute() as netlink:
-                found = [_change(message) async for message in await netlink.get_links()]
+                found = [_present(message) async for message in await netlink.get_links()]
             self._read()  # the kernel's messages up to now are handed on before the answer
             present = {change.index for change in found}
             gone = [
@@ -133,24 +118,22 @@ class LinkMonitor:
                 # Messages queued before are still there, and the kernel drops new ones until those are read.
                 self._overrun = True
                 continue
-            for message in self._marshal.parse(data):
-                self._take(message)
+            for told in link_messages.read(data):
+                self._take(told)
         if self._overrun and (self._resync is None or self._resync.done()):
             self._overrun = False
             # Messages were lost: the present state is asked for, and the counters tell what happened between.
             log.warning("link_messages_lost")
             self._resync = asyncio.get_running_loop().create_task(self._tell_present())
 
-    def _take(self, message: Any) -> None:
-        kind = message["header"]["type"]
-        if kind in {RTM_NEWLINK, RTM_DELLINK} and message["family"] == 0:
-            change = _change(message)
+    def _take(self, told: LinkChange | str) -> None:
+        if isinstance(told, LinkChange):
             if self._asking.locked():
-                self._told.add(change.index)
-            self._note(change)
-            self._on_change(change)
-        elif kind == RTM_NEWADDR and self._on_address is not None:
-            self._on_address(_address(message))
+                self._told.add(told.index)
+            self._note(told)
+            self._on_change(told)
+        elif self._on_address is not None:
+            self._on_address(told)
 
     def _note(self, change: LinkChange) -> None:
         if change.gone:
@@ -165,7 +148,7 @@ class LinkMonitor:
             if self._on_address is not None:
                 async with AsyncIPRoute() as netlink:
                     async for message in await netlink.addr("dump", family=socket.AF_INET):
-                        self._take(message)
+                        self._on_address(_address(message))
             if not self._overrun:  # else more was lost meanwhile
                 return
             self._overrun = False
@@ -175,7 +158,7 @@ def _address(message: Any) -> str:
     return str(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
 
 
-def _change(message: Any) -> LinkChange:
+def _present(message: Any) -> LinkChange:
     admin_up = bool(message["flags"] & IFF_UP)
     return LinkChange(
         name=message.get_attr("IFLA_IFNAME"),
@@ -184,6 +167,5 @@ def _change(message: Any) -> LinkChange:
         carrier=admin_up and bool(message["flags"] & IFF_LOWER_UP),
         carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0,
         carrier_up_count=message.get_attr("IFLA_CARRIER_UP_COUNT") or 0,
-        gone=message["header"]["type"] == RTM_DELLINK,
         mtu=message.get_attr("IFLA_MTU") or 0,
     )

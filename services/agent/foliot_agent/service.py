@@ -12,7 +12,7 @@ import structlog
 
 from foliot.bus.lease import counted
 from foliot.bus.retry import until_done
-from foliot.node.link_monitor import LinkChange, LinkMonitor, node_settings
+from foliot.node.link_monitor import LinkMonitor, node_settings
 from foliot.runtime import systemd
 from foliot.runtime.service import boot_id, node_clock, on_bus
 from foliot.settings import load
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
+    from foliot.node.link_messages import LinkChange
     from foliot.settings import NodeSettings
     from foliot_schemas import ClockState, CollectiveBatch, Command, GpuError, Node, Outcome
 
