@@ -6,12 +6,15 @@ It keeps the ways of service addresses as the overlay does, and changes nothing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from foliot_agent.kernel.devices import Devices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from foliot_agent.control.action_handlers import NodeView
+    from foliot_agent.core.route_requests import Request
     from foliot_schemas import Node
 
 NAME = "emulated"
@@ -26,17 +29,15 @@ def extend(service: str) -> None:
 
 
 class NoKernel(Devices):
-    """Stands for both an `AsyncIPRoute` and the devices where nothing may be touched: takes all, and needs no NIC."""
+    """Stands for a `RouteSocket` and the devices where nothing may be touched: takes all, and needs no NIC."""
 
     def index(self, name: str) -> int:  # noqa: ARG002 - as of `Devices`
         """See `Devices`; every device is there."""
         return 0
 
-    async def route(self, verb: str, **what: Any) -> None:
-        """As `AsyncIPRoute.route`."""
-
-    async def rule(self, verb: str, **what: Any) -> None:
-        """As `AsyncIPRoute.rule`."""
+    async def change(self, requests: Sequence[Request]) -> list[int]:
+        """As `RouteSocket.change`."""
+        return [0] * len(requests)
 
 
 class EmulatedBackend:
@@ -46,7 +47,7 @@ class EmulatedBackend:
         from foliot_agent.actuators.overlay import OverlayActuator  # noqa: PLC0415 - as above
 
         kernel = NoKernel()
-        self.actuator = OverlayActuator(kernel, view.layout, kernel)
+        self.actuator = OverlayActuator(kernel, kernel, view.layout, kernel)
 
     async def __aenter__(self) -> Self:
         return self

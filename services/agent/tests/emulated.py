@@ -16,7 +16,7 @@ from foliot_agent.control.move_queue import MoveQueue
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.control.route_handler import RouteHandler
 from foliot_agent.core.failed_links import FailedLinks, LinkTransition
-from foliot_agent.core.overlay_layout import Layout
+from foliot_agent.core.overlay_layout import Layout, Route
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
 from foliot_agent.peers.failure_notifier import FailureNotifier
@@ -62,13 +62,12 @@ class Counting(NoKernel):
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
 
-    async def route(self, verb: str, **what) -> None:
+    async def change(self, requests) -> list[int]:
         """See `NoKernel`."""
-        self.counts["routes"] += 1
-
-    async def rule(self, verb: str, **what) -> None:
-        """See `NoKernel`."""
-        self.counts["rules"] += 1
+        self.counts["calls"] += 1
+        for request in requests:
+            self.counts["routes" if isinstance(request.what, Route) else "rules"] += 1
+        return await super().change(requests)
 
 
 class Agent:
@@ -82,7 +81,7 @@ class Agent:
         settings = NodeSettings(name=f"node{index}", index=index, nics=nics, agent_port=port)
         self.layout = Layout.of(settings)
         self.kernel = Counting()
-        self.actuator = OverlayActuator(self.kernel, self.layout, self.kernel)
+        self.actuator = OverlayActuator(None, self.kernel, self.layout, self.kernel)
         self.losses = FailedLinks(self.layout, "boot1")
         self.restart_cache = RestartCache("", settings.name, "boot1")
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()

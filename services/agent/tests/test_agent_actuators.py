@@ -9,7 +9,6 @@ import socket
 import msgspec
 import pytest
 from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 from structlog.testing import capture_logs
 
 from foliot.node.addressing import describe
@@ -20,6 +19,7 @@ from foliot_agent.kernel import route_restorer
 from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
+from foliot_agent.kernel.route_socket import RouteSocket
 from foliot_lab.services.emulated_actuator import NoKernel
 from foliot_schemas import Placement
 
@@ -45,14 +45,14 @@ class Bench:
 
     def __init__(self, layout, peers, ip) -> None:
         self.layout, self.peers, self._ip = layout, peers, ip
-        self.actuator = OverlayActuator(NoKernel(), layout, NoKernel())
+        self.actuator = OverlayActuator(None, NoKernel(), layout, NoKernel())
         self._is_real = False
 
-    async def build(self, netlink) -> None:
+    async def build(self, netlink, kernel) -> None:
         """Makes it the real thing."""
         overlay = Overlay(netlink, self.layout)
         await overlay.build()
-        self.actuator, self._is_real = OverlayActuator(netlink, self.layout), True
+        self.actuator, self._is_real = OverlayActuator(netlink, kernel, self.layout), True
         await self.actuator.adopt()
         for peer in self.peers:
             await overlay.join(peer)
@@ -85,8 +85,8 @@ async def bench(request, settings_of, ip_here):
         yield made
         return
     request.getfixturevalue("namespace")
-    async with AsyncIPRoute() as netlink:
-        await made.build(netlink)
+    async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
+        await made.build(netlink, kernel)
         for peer in made.peers:
             await made.actuator.welcome(peer)
         yield made
@@ -174,8 +174,8 @@ class TestOverlay:
         await bench.actuator.away("rail0")
         before = set_up(ip_here)
         routing = bench.actuator.routing
-        async with AsyncIPRoute() as netlink:
-            await bench.build(netlink)
+        async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
+            await bench.build(netlink, kernel)
             for peer in bench.peers:
                 await bench.actuator.welcome(peer)
             assert set_up(ip_here) == before
@@ -190,8 +190,8 @@ class TestOverlay:
             "link add fo0e7 type vxlan id 700007 dstport 4789",
         )
         actuator = bench.actuator
-        async with AsyncIPRoute() as netlink:
-            await bench.build(netlink)
+        async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
+            await bench.build(netlink, kernel)
         for destination in actuator.routing.placements:
             await actuator.renew(destination)
         bench.actuator = actuator
@@ -217,8 +217,8 @@ class TestOverlay:
     async def test_an_address_of_another_length_is_made_anew(self, bench, ip_here):
         """The node had more entropies before, so its networks were smaller."""
         ip_here("addr del 100.64.0.1/16 dev fo0e0", "addr add 100.64.0.1/19 dev fo0e0")
-        async with AsyncIPRoute() as netlink:
-            await bench.build(netlink)
+        async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
+            await bench.build(netlink, kernel)
         found = ip_here("addr show fo0e0")
         assert "100.64.0.1/16" in found
         assert "100.64.0.1/19" not in found
@@ -294,11 +294,11 @@ async def test_each_of_64_entropies_has_its_device_and_peers_are_reached_by_it(s
     ports = tuple(range(49_200, 49_264))
     own = msgspec.structs.replace(settings_of(0), entropies=ports)
     peer = describe(msgspec.structs.replace(settings_of(1), index=8_189, entropies=ports))
-    async with AsyncIPRoute() as netlink:
+    async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
         overlay = Overlay(netlink, Layout.of(own))
         await overlay.build()
         await overlay.join(peer)
-        actuator = OverlayActuator(netlink, Layout.of(own))
+        actuator = OverlayActuator(netlink, kernel, Layout.of(own))
         await actuator.adopt()
         await actuator.welcome(peer)
         for number, rail in enumerate(_RAILS):
@@ -315,10 +315,10 @@ async def test_each_of_64_entropies_has_its_device_and_peers_are_reached_by_it(s
 async def test_routes_make_tcp_stamp_in_microseconds_where_that_is_wanted(settings_of, ip_here, is_wanted):
     """Those in force and the backups; a start with the other setting changes what is there."""
     peer = describe(settings_of(1))
-    async with AsyncIPRoute(strict_check=True) as netlink:
+    async with AsyncIPRoute(strict_check=True) as netlink, RouteSocket() as kernel:
         await Overlay(netlink, Layout.of(settings_of(0))).build()
         for wanted in (not is_wanted, is_wanted):
-            actuator = OverlayActuator(netlink, Layout.of(settings_of(0), tcp_usec_ts=wanted))
+            actuator = OverlayActuator(netlink, kernel, Layout.of(settings_of(0), tcp_usec_ts=wanted))
             await actuator.adopt()
             await actuator.welcome(peer)
             await actuator.arm(_BACKUPS[0])
@@ -334,17 +334,16 @@ class Unknowing(NoKernel):
     def __init__(self) -> None:
         self.routes = []
 
-    async def route(self, verb, **what):
+    async def change(self, requests):
         """Refuses features that it does not know."""
-        if "metrics" in what:
-            raise NetlinkError(errno.EINVAL)
-        self.routes.append(what["dst"])
+        self.routes += [each.what.destination for each in requests if not each.features]
+        return [errno.EINVAL if each.features else 0 for each in requests]
 
 
 async def test_a_kernel_that_does_not_know_microseconds_gets_routes_without(settings_of):
     """It is said once, and traffic goes on."""
     kernel, peer = Unknowing(), describe(settings_of(1))
-    actuator = OverlayActuator(kernel, Layout.of(settings_of(0), tcp_usec_ts=True), kernel)
+    actuator = OverlayActuator(None, kernel, Layout.of(settings_of(0), tcp_usec_ts=True), kernel)
     with capture_logs() as logs:
         await actuator.welcome(peer)
     assert kernel.routes == [nic.service_address for nic in peer.nics]

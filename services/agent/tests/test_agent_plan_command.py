@@ -15,6 +15,7 @@ from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay
+from foliot_agent.kernel.route_socket import RouteSocket
 from foliot_schemas import NodePaths, Placement
 from foliot_schemas.subjects import INVENTORY, PATHS
 
@@ -176,8 +177,8 @@ async def test_a_plan_reads_the_kernel_s_tables_once_however_many_nodes_there_ar
     """Each holds entries for every node: read for every entry, a fleet of a thousand takes minutes."""
     layout, dumps = Layout.of(settings_of(0)), []
     peers = [describe(settings_of(index)) for index in range(1, 9)]
-    async with AsyncIPRoute() as netlink:
-        overlay, actuator = Overlay(netlink, layout), OverlayActuator(netlink, layout)
+    async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
+        overlay, actuator = Overlay(netlink, layout), OverlayActuator(netlink, kernel, layout)
         await overlay.build()
         await actuator.adopt()
         for peer in peers:
@@ -186,7 +187,7 @@ async def test_a_plan_reads_the_kernel_s_tables_once_however_many_nodes_there_ar
         for count in (1, 8):
             counted = Counted(netlink)
             dry_run = DryRun(counted)
-            overlay, actuator = (kind(dry_run, layout, dry_run) for kind in (Overlay, OverlayActuator))
+            overlay, actuator = Overlay(dry_run, layout, dry_run), OverlayActuator(dry_run, dry_run, layout, dry_run)
             for peer in peers[:count]:
                 await overlay.join(peer)
                 await actuator.welcome(peer)

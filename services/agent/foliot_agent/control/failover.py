@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from foliot_schemas.names import nic_name
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
@@ -97,15 +97,16 @@ class Failover:
         return acts_on_own(self.settings.armed, self.settings.policy, bus_connected=self.bus_connected())
 
     async def _flee(self, turn: LinkTransition, started_ns: int) -> None:
+        # Before all else, as each message and span takes longer than the kernel does.
+        move = await self.move_queue.flee(turn.rail)
         nic = nic_name(self._node, turn.rail)
         with tracing.span(
             "own carrier lost", fault=turn.fault, start_ns=started_ns, nic=nic, armed=self.settings.armed
         ) as span:
             if turn.rail in self._losses.own:
-                # Sent while the kernel's answer to the rule is awaited. Also if nothing is armed here: the peers may
-                # have a way, and must not take this one.
+                # Also if nothing is armed here: the peers may have a way, and must not take this one.
                 self.spawn(self._tell(turn))
-            move = await self.move_queue.flee(turn.rail)
+                await asyncio.sleep(0)  # the first notices leave here
             log.info("nic_turned", rail=turn.rail, state=turn.state, fault=turn.fault)
             move = joined(move, await self.move_queue.mend())
             span.set_attribute("foliot.status", move.status)
@@ -185,7 +186,8 @@ class Failover:
         of_peer = self.move_queue.routing.of_peer(notice.node)
         move = await self.move_queue.mend(of_peer)
         moved = not any(self._losses.dead(way.peer, way.via) for way in self.move_queue.routing.now(of_peer))
-        # Opened only now: the move comes first.
+        self._answer(notice, reply, moved=moved)
+        # Opened only now: the move comes first, and then the answer, as the peer asks again until it has it.
         with tracing.span(
             "peer lost a NIC" if notice.state == "lost" else "peer has a NIC back",
             fault=notice.fault,
@@ -194,7 +196,6 @@ class Failover:
             parent_span=notice.span,
             nic=nic_name(notice.node, notice.rail),
         ) as span:
-            self._answer(notice, reply, moved=moved)
             span.set_attribute("foliot.status", move.status)
             if not moved and move.status == "already" and notice.state == "lost":
                 move = Move(status="refused", reason=f"no way to all of {notice.node} has both of its NICs")

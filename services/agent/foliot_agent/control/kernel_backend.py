@@ -23,6 +23,7 @@ from foliot_agent.core.failed_links import FailedLinks
 from foliot_agent.kernel.dry_run import DryRun
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
 from foliot_agent.kernel.route_restorer import RouteRestorer
+from foliot_agent.kernel.route_socket import RouteSocket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -80,13 +81,13 @@ class KernelBackend:
         Raises:
             OverlayError: it cannot be built.
         """
-        # Three sockets: no dump of one may stand before a move of another.
+        # Several sockets: no dump of one may stand before a move of another.
         building = await self._stack.enter_async_context(AsyncIPRoute())
-        moving = await self._stack.enter_async_context(AsyncIPRoute(strict_check=True))
+        moving = await self._stack.enter_async_context(RouteSocket())
         keeping = await self._stack.enter_async_context(AsyncIPRoute(strict_check=True))
         self._overlay = Overlay(building, self._layout)
         await self._overlay.build()
-        self.actuator = OverlayActuator(moving, self._layout)
+        self.actuator = OverlayActuator(keeping, moving, self._layout)
         await self.actuator.adopt()
         self._restorer = RouteRestorer(keeping)
         # Those of a NIC that is down now: what is flushed with it, only an earlier run has seen.
@@ -230,7 +231,7 @@ class KernelBackend:
             rehearsal = DryRun(netlink)
             overlay = Overlay(rehearsal, self._layout, rehearsal)
             await overlay.build()
-            actuator = OverlayActuator(rehearsal, self._layout, rehearsal)
+            actuator = OverlayActuator(rehearsal, rehearsal, self._layout, rehearsal)
             await actuator.adopt()
             for peer in known.values():
                 await overlay.join(peer)

@@ -1,14 +1,14 @@
 """Moves of traffic, whatever asks for them: a command, a notice, the bucket `paths` or a lost carrier of one's own.
 
-One message at a time changes the kernel, and whoever waits for it has the next turn. So the loss of a NIC waits for one
-route, however many a command or the arming of a large fleet still has to put. Those look before each route whether it
-is still wanted.
+A few routes at a time change the kernel, and whoever waits for it has the next turn. So the loss of a NIC waits for few
+routes, however many a command or the arming of a large fleet still has to put. Those look before each turn whether its
+routes are still wanted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from foliot_agent.core.routing_table import destination_of, detours
 from foliot_schemas import OutcomeStatus, Placement  # noqa: TC001 - msgspec reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from foliot.clock import Clock
     from foliot_agent.actuators.overlay import OverlayActuator
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from foliot_agent.core.failed_links import FailedLinks
     from foliot_agent.core.routing_table import Destination, RoutingTable
     from foliot_schemas import Reroute, Restore
+
+_Item = TypeVar("_Item")
+
+_ROUTES_A_TURN = 32
+"""The kernel needs some 5 µs for each."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +57,8 @@ class MoveQueue:
         self._losses = losses
         self._clock = clock
         self._turn = asyncio.Lock()
-        """Held for one change of the kernel. asyncio's lock is fair: who lets it go has it again when all who wait
-        have had it."""
+        """Held for `_ROUTES_A_TURN` changes of the kernel at most. asyncio's lock is fair: who lets it go has it again
+        when all who wait have had it."""
         self._commanded = asyncio.Lock()
         """One command after the other, each whole."""
         self._armed = asyncio.Lock()
@@ -142,27 +147,29 @@ class MoveQueue:
             ActuatorError: the kernel refuses one.
         """
         async with self._armed:
-            for destination in tuple(self.routing.placements):
+            for number, destination in enumerate(tuple(self.routing.placements)):
                 kept = self.routing.placements.get(destination), self.routing.backups.get(destination)
                 if any(placement is not None and is_concerned(placement) for placement in kept):
+                    await _let_others(number)
                     async with self._turn:
                         await self._actuator.renew(destination)
 
     async def _arm(self, backups: Iterable[Placement]) -> str:
         """Makes these, and no others, the backups; says why one of them could not be armed, if any."""
         wanted, failed = {destination_of(backup): backup for backup in backups}, ""
-        for destination, backup in wanted.items():
-            if self.routing.backups.get(destination) != backup:
-                async with self._turn:
-                    if self._may_arm(destination, backup):
-                        try:
-                            await self._actuator.arm(backup)
-                        except ActuatorError as error:
-                            failed = failed or str(error)
-        for destination in set(self.routing.backups) - set(wanted):
+        new = [backup for destination, backup in wanted.items() if self.routing.backups.get(destination) != backup]
+        for number, some in enumerate(_turns(new)):
+            await _let_others(number)
             async with self._turn:
                 try:
-                    await self._actuator.disarm(destination)
+                    await self._actuator.arm(*(each for each in some if self._may_arm(destination_of(each), each)))
+                except ActuatorError as error:
+                    failed = failed or str(error)
+        for number, old in enumerate(_turns([each for each in self.routing.backups if each not in wanted])):
+            await _let_others(number)
+            async with self._turn:
+                try:
+                    await self._actuator.disarm(*old)
                 except ActuatorError as error:
                     failed = failed or str(error)
         return failed
@@ -216,27 +223,32 @@ class MoveQueue:
 
     async def _take_detours(self, destinations: Iterable[Destination]) -> tuple[bool, str]:
         """Takes those of these destinations whose way is dead off it; says whether there were any, and what failed."""
-        changed = False
-        try:
-            for destination in destinations:
-                async with self._turn:
-                    # Looked at only now: it may have been moved meanwhile, or its NIC be back.
-                    for found in detours(self.routing, (destination,), self._losses.dead):
-                        await self._actuator.place(found)
-                        changed = True
-        except ActuatorError as error:
-            return changed, str(error)
-        return changed, ""
+        changed, failed = False, ""
+        for number, some in enumerate(_turns(tuple(destinations))):
+            await _let_others(number)
+            async with self._turn:
+                # Looked at only now: they may have been moved meanwhile, or their NIC be back.
+                found = detours(self.routing, some, self._losses.dead)
+                try:
+                    await self._actuator.place(*found)
+                except ActuatorError as error:
+                    failed = failed or str(error)
+                changed |= any(self.routing.way(destination_of(each)) == each for each in found)
+        return changed, failed
 
-    async def _place(self, placements: Iterable[Placement], *, ahead: bool = False) -> bool:
+    async def _place(self, placements: Sequence[Placement], *, ahead: bool = False) -> bool:
         """Places those that have not lost a NIC while others had their turn; says whether there were any."""
         changed = False
-        for placement in placements:
+        for number, some in enumerate(_turns(placements)):
+            await _let_others(number)
             async with self._turn:
-                known = destination_of(placement) in self.routing.placements
-                if known and not self._losses.dead(placement.peer, placement.via):
-                    await self._actuator.place(placement, ahead=ahead)
-                    changed = True
+                found = [
+                    each
+                    for each in some
+                    if destination_of(each) in self.routing.placements and not self._losses.dead(each.peer, each.via)
+                ]
+                await self._actuator.place(*found, ahead=ahead)
+                changed |= bool(found)
         return changed
 
     async def _rail(self, rail: str, *, away: bool) -> bool:
@@ -265,6 +277,18 @@ class MoveQueue:
             before=before,
             after=self.routing.now(concerned),
         )
+
+
+def _turns(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """These, as many at a time as a turn may have."""
+    for begin in range(0, len(items), _ROUTES_A_TURN):
+        yield items[begin : begin + _ROUTES_A_TURN]
+
+
+async def _let_others(turns_had: int) -> None:
+    """Lets others come between two turns: the kernel is not waited for, and so nobody else would run meanwhile."""
+    if turns_had:
+        await asyncio.sleep(0)
 
 
 def joined(first: Move, second: Move) -> Move:

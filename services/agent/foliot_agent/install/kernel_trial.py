@@ -28,6 +28,7 @@ from foliot_agent.actuators.base import ActuatorError
 from foliot_agent.actuators.overlay import OverlayActuator
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.kernel.overlay_devices import Overlay, OverlayError, remove
+from foliot_agent.kernel.route_socket import RouteSocket
 from foliot_schemas import Placement
 
 if TYPE_CHECKING:
@@ -100,12 +101,12 @@ async def _try() -> dict[str, str]:
             failed[name] = str(error)
 
     layout, peer = Layout.of(_node(0)), describe(_node(1))
-    async with AsyncIPRoute() as netlink:
+    async with AsyncIPRoute() as netlink, RouteSocket() as kernel:
         await netlink.link("set", index=_LOOPBACK, state="up")
         for nic in ("nic0", "nic1"):
             veth = functools.partial(netlink.link, "add", ifname=nic, kind="veth", peer={"ifname": f"{nic}-far"})
             await step("veth", veth)
-        overlay, actuator = Overlay(netlink, layout), OverlayActuator(netlink, layout)
+        overlay, actuator = Overlay(netlink, layout), OverlayActuator(netlink, kernel, layout)
         backup = Placement(peer=peer.name, rail="rail0", via="rail1", entropy=1)
         await step("VXLAN overlay", overlay.build)
         await step("rules", actuator.adopt)

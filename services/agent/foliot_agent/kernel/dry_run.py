@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP
 
+from foliot_agent.core.overlay_layout import Rule
 from foliot_agent.kernel.devices import Devices, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+
+    from foliot_agent.core.route_requests import Request
 
 Verb = Literal["add", "change", "remove"]
 
@@ -49,7 +52,7 @@ class _PresentRoute(NamedTuple):
 
 
 class DryRun(Devices):
-    """Stands for both an `AsyncIPRoute` and the devices of this network namespace.
+    """Stands for an `AsyncIPRoute`, a `RouteSocket` and the devices of this network namespace.
 
     Parameters:
         netlink: an `AsyncIPRoute`, which is only read.
@@ -126,6 +129,23 @@ class DryRun(Devices):
                 return _nothing()
         self._note("change" if verb == "replace" and present else _verb(verb), "route", what["dst"], detail)
         return _nothing()
+
+    async def change(self, requests: Sequence[Request]) -> list[int]:
+        """As `RouteSocket.change`."""
+        for request in requests:
+            what = request.what
+            if isinstance(what, Rule):
+                address, _, length = what.prefix.partition("/")
+                verb = "add" if request.verb == "put" else "del"
+                await self.rule(verb, priority=what.priority, dst=address, dst_len=int(length), table=what.table)
+            elif request.verb == "put":
+                await self.route(
+                    "replace", dst=what.destination, table=what.table, gateway=what.gateway, oif=request.device,
+                    prefsrc=what.source, metrics={"features": request.features},
+                )  # fmt: skip
+            else:
+                await self.route("del", dst=what.destination, table=what.table)
+        return [0] * len(requests)
 
     async def fdb(self, verb: str, **what: Any) -> None:
         """As `AsyncIPRoute.fdb`."""
