@@ -201,7 +201,6 @@ cdef enum:
     _AT_ONCE = 4_096
     _PAYLOAD_BYTES = 256
     _CONTROL_BYTES = 128
-    _MOST_FAILURES = 3
     _PROBES_A_ROUND = 3
 
 cdef uint32_t _MAGIC = 0x31706F46  # "Fop1"
@@ -1163,7 +1162,6 @@ cdef class PacketLoop:
         return sent
 
     cdef void _send_at(self, int place, int64_t first, int64_t stop) noexcept nogil:
-        cdef int failures = 0
         cdef int sent
         cdef int64_t each
         for each in range(first, stop):
@@ -1173,14 +1171,11 @@ cdef class PacketLoop:
             if sent > 0:
                 first += sent
                 continue
-            failures += 1
             if errno == EMSGSIZE:
                 self._place[place].refused = True
-            each = first + 1 if failures < _MOST_FAILURES else stop
-            self._unsent += each - first
-            while first < each:
-                self._sorted[first].went = False
-                first += 1
+            self._unsent += 1
+            self._sorted[first].went = False
+            first += 1
 
     def compose(self, int64_t tick):
         """See the twin."""

@@ -46,8 +46,6 @@ _SLOTS = 512
 
 Each further batch costs as much as the first.
 """
-_MOST_FAILURES = 3
-"""Sends that may fail on a socket within a tick, before the rest of its batch is given up."""
 
 
 class NumpyPacketLoop:
@@ -269,18 +267,19 @@ class NumpyPacketLoop:
         return row, probes, padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + ProbePacket.itemsize)), begins
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
-        """Send one socket's slots; take out of `went` those that fail and, after `_MOST_FAILURES`, all others."""
+        """Send one socket's slots; take out of `went` those that fail.
+
+        A failure is of one peer, which may have no route or may be forbidden. The others are not to look dead by it.
+        """
         opened = self._sockets[place]
         assert opened is not None
-        failures = 0
         while first < stop:
-            sent_to, number = self._outbox.send(opened, first, stop)
-            if sent_to == stop:
+            failed, number = self._outbox.send(opened, first, stop)
+            if failed == stop:
                 return
-            failures += 1
-            first = sent_to + 1 if failures < _MOST_FAILURES else stop
-            went[sent_to:first] = False
-            self._counts["unsent"] += first - sent_to
+            first = failed + 1
+            went[failed] = False
+            self._counts["unsent"] += 1
             self._refused[place] |= number == errno.EMSGSIZE
             log.debug("send_failed", place=place, reason=describe_errno(number))
 

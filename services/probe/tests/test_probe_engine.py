@@ -267,6 +267,26 @@ def test_failing_sends_do_not_shift_the_stamps_of_others(pair, wire):
     assert delay_ns.max() < 1_000_000_000
 
 
+def test_peers_without_a_route_keep_no_probe_from_others(pair, wire):
+    """However many they are: those that have one are sent all that is due."""
+    sender, listener = pair.ends
+    strangers = [f"10.99.0.{100 + number}" for number in range(16)]
+    with wire.inside(wire.namespaces[0]):
+        for address in strangers:
+            wire.ip("route", "add", "unreachable", address)
+    for address in strangers:
+        sender.set_peer(wire.record(address.replace(".", "-"), address))
+    sender.demand.set_in_use(frozenset(sender.table.rows))
+    for end in pair.ends:
+        end.packets.take_report()
+    for _ in range(30):
+        assert quiet(pair.tick())
+    assert sender.packets.counts()["unsent"] >= 16 * 30
+    assert sender.packets.take_report().sent[0] >= 30
+    heard = listener.packets.take_report()
+    assert heard.received[0] == heard.proven[0] >= 30
+
+
 def test_a_dead_peer_is_silent_and_speaks_again(pair):
     """Said once each, at the deadline that the engine asked to be woken for."""
     for _ in range(5):
