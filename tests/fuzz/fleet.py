@@ -185,9 +185,6 @@ def random_names(draw, message):
     changes = {field: named[field] for field in message.__struct_fields__ if field in named}
     if "paths" in message.__struct_fields__:
         changes["paths"] = tuple(path.replace(f"{message.node}.", f"{fresh}.") for path in message.paths)
-    if "streams" in message.__struct_fields__:
-        changes["streams"] = tuple(
-            structs.replace(stream, path=stream.path.replace(f"{message.node}.", f"{fresh}."), initiator=fresh)
-            for stream in message.streams
-        )
+    if "clocks" in message.__struct_fields__ and "node" in message.__struct_fields__:
+        changes["clocks"] = tuple(fresh if clock == message.node else clock for clock in message.clocks)
     return structs.replace(message, **changes)
