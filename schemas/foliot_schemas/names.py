@@ -11,10 +11,11 @@ import re
 from typing import NamedTuple
 
 _REMEMBERED = 4_096
-"""Names whose tokens are remembered. The subject of every incoming message is compared with its name."""
+"""Escaped names that are remembered. The subject of every incoming message is compared with its name."""
 _SHOWN = 256
 """Characters of a wrong name that an error quotes."""
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+_PLAIN_TOKEN = re.compile(r"[a-z0-9-]+")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 _TOKEN = re.compile(r"(?:[a-z0-9-]|_[0-9a-f]{2})+")
 _FLOW = re.compile(r"(?P<source>[^>#]+)>(?P<destination>[^>#]+)")
@@ -54,13 +55,18 @@ class Path(NamedTuple):
         return Path(self.destination, self.source, self.entropy)
 
 
-@functools.lru_cache(_REMEMBERED)
 def escape(name: str) -> str:
     """The subject token of a name: bytes other than ``a-z 0-9 -`` become ``_`` and two hex digits.
 
     Raises:
         ValueError: the name is empty; a subject has no empty token.
     """
+    # Names of nodes are mostly plain. A large fleet has more of them than are remembered.
+    return name if _PLAIN_TOKEN.fullmatch(name) else _escaped(name)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _escaped(name: str) -> str:
     if not name:
         raise ValueError("an empty name cannot become a subject token")
     return "".join(chr(byte) if byte in _PLAIN else f"_{byte:02x}" for byte in name.encode())
