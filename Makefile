@@ -86,6 +86,8 @@ docs: $(VENV)/.docs $(WEB)/node_modules/.dev
 page: $(PAGE)
 
 # By wheels, so that nothing of this directory is needed afterwards. Both may go into one PREFIX.
+# With bytecode: services may not write there, and would compile all that they import at each start.
+node central: export UV_COMPILE_BYTECODE := 1
 node central: $(VENV)/.run
 	@[ $@ = node ] || $(MAKE) -s page || echo "The page was not built: see above. The gateway goes without it."
 	$(PYTHON) -m venv --without-pip $(PREFIX)
