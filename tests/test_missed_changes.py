@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from foliot.node.addressing import describe
-from foliot.node.link_messages import LinkChange
+from foliot.node.rtnetlink import LinkChange
 from foliot.settings import NicSettings, NodeSettings
 from foliot_probe.io.port_reader import PortReader
 from foliot_schemas.subjects import EVENT, INVENTORY, PORT

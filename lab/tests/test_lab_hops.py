@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from random import Random
 
-import numpy as np
 import pytest
 
 from foliot_lab.fabric.namespaces import inside
@@ -30,7 +30,7 @@ def traced(fabric, rate_hz=200.0):
         for port in PORTS:
             with inside(fabric.host(host)):
                 sockets[host, port] = HopSocket(fabric.plan.underlay(host, "rail0"), port)
-    tracer = HopTracer(rate_hz, np.random.default_rng(1))
+    tracer = HopTracer(rate_hz, Random(1))
     for row in range(len(paths)):
         tracer.begin(row, time.monotonic_ns())
     row_of = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from random import Random
 
-import numpy as np
 import pytest
 
 from foliot_lab.fabric.namespaces import inside
@@ -26,7 +26,7 @@ def test_no_hop_is_known_where_routers_say_nothing(fabric):
     with inside(fabric.host("node0")):
         asking = HopSocket(plan.underlay("node0", "rail0"), PORT)
     far = plan.underlay("node3", "rail0")
-    tracer = HopTracer(200.0, np.random.default_rng(1))
+    tracer = HopTracer(200.0, Random(1))
     tracer.begin(0, time.monotonic_ns())
     answers, deadline_s = [], time.monotonic() + patience(60)
     while tracer.hops(0) is None:

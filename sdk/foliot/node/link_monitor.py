@@ -9,22 +9,17 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 import structlog
-from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.rtnl import RTMGRP_IPV4_IFADDR, RTMGRP_LINK
-from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP
 
-from foliot.node import link_messages
-from foliot.node.link_messages import LinkChange
+from foliot.node import rtnetlink
 from foliot.node.nic_discovery import Held, is_settled, settle
 from foliot.settings import NodeSettings, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    from foliot.node.rtnetlink import LinkAddress, LinkChange
 
 log = structlog.get_logger()
-
-_RECEIVE_BYTES = 1 << 16
 
 
 async def node_settings() -> NodeSettings:
@@ -39,13 +34,8 @@ async def node_settings() -> NodeSettings:
 
 async def addresses() -> list[Held]:
     """All IPv4 addresses of this network namespace, those of devices that are down too."""
-    async with AsyncIPRoute() as netlink:
-        names = {message["index"]: message.get_attr("IFLA_IFNAME") async for message in await netlink.get_links()}
-        return [
-            Held(names[message["index"]], _address(message))
-            async for message in await netlink.addr("dump", family=socket.AF_INET)
-            if message["index"] in names
-        ]
+    names = {link.index: link.name for link in await rtnetlink.links()}
+    return [Held(names[each.index], each.address) for each in await rtnetlink.addresses() if each.index in names]
 
 
 class LinkMonitor:
@@ -73,7 +63,8 @@ class LinkMonitor:
 
     async def __aenter__(self) -> Self:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        self._socket.bind((0, RTMGRP_LINK | (RTMGRP_IPV4_IFADDR if self._on_address is not None else 0)))
+        groups = rtnetlink.RTMGRP_LINK | (rtnetlink.RTMGRP_IPV4_IFADDR if self._on_address is not None else 0)
+        self._socket.bind((0, groups))
         asyncio.get_running_loop().add_reader(self._socket, self._read)
         return self
 
@@ -91,8 +82,7 @@ class LinkMonitor:
         """
         async with self._asking:
             self._told.clear()
-            async with AsyncIPRoute() as netlink:
-                found = [_present(message) async for message in await netlink.get_links()]
+            found = await rtnetlink.links()
             self._read()  # the kernel's messages up to now are handed on before the answer
             present = {change.index for change in found}
             gone = [
@@ -109,7 +99,7 @@ class LinkMonitor:
     def _read(self) -> None:
         while True:
             try:
-                data = self._socket.recv(_RECEIVE_BYTES)
+                data = self._socket.recv(rtnetlink.RECEIVE_BYTES)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -118,7 +108,7 @@ class LinkMonitor:
                 # Messages queued before are still there, and the kernel drops new ones until those are read.
                 self._overrun = True
                 continue
-            for told in link_messages.read(data):
+            for told in rtnetlink.read(data):
                 self._take(told)
         if self._overrun and (self._resync is None or self._resync.done()):
             self._overrun = False
@@ -126,14 +116,14 @@ class LinkMonitor:
             log.warning("link_messages_lost")
             self._resync = asyncio.get_running_loop().create_task(self._tell_present())
 
-    def _take(self, told: LinkChange | str) -> None:
-        if isinstance(told, LinkChange):
+    def _take(self, told: LinkChange | LinkAddress) -> None:
+        if isinstance(told, rtnetlink.LinkChange):
             if self._asking.locked():
                 self._told.add(told.index)
             self._note(told)
             self._on_change(told)
         elif self._on_address is not None:
-            self._on_address(told)
+            self._on_address(told.address)
 
     def _note(self, change: LinkChange) -> None:
         if change.gone:
@@ -146,26 +136,8 @@ class LinkMonitor:
             for change in await self.present():
                 self._on_change(change)
             if self._on_address is not None:
-                async with AsyncIPRoute() as netlink:
-                    async for message in await netlink.addr("dump", family=socket.AF_INET):
-                        self._on_address(_address(message))
+                for each in await rtnetlink.addresses():
+                    self._on_address(each.address)
             if not self._overrun:  # else more was lost meanwhile
                 return
             self._overrun = False
-
-
-def _address(message: Any) -> str:
-    return str(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
-
-
-def _present(message: Any) -> LinkChange:
-    admin_up = bool(message["flags"] & IFF_UP)
-    return LinkChange(
-        name=message.get_attr("IFLA_IFNAME"),
-        index=message["index"],
-        admin_up=admin_up,
-        carrier=admin_up and bool(message["flags"] & IFF_LOWER_UP),
-        carrier_down_count=message.get_attr("IFLA_CARRIER_DOWN_COUNT") or 0,
-        carrier_up_count=message.get_attr("IFLA_CARRIER_UP_COUNT") or 0,
-        mtu=message.get_attr("IFLA_MTU") or 0,
-    )

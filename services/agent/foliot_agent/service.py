@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from foliot.bus.client import Bus
     from foliot.clock import HostClock
-    from foliot.node.link_messages import LinkChange
+    from foliot.node.rtnetlink import LinkChange
     from foliot.settings import NodeSettings
     from foliot_schemas import ClockState, CollectiveBatch, Command, GpuError, Node, Outcome
 

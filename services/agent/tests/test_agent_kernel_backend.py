@@ -8,7 +8,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 from structlog.testing import capture_logs
 
-from foliot.node.link_messages import LinkChange
+from foliot.node.rtnetlink import LinkChange
 from foliot.settings import NicSettings, NodeSettings
 from foliot_agent.control import kernel_backend as kernel_module
 from foliot_agent.control.kernel_backend import KernelBackend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.node.link_messages import LinkChange
+from foliot.node.rtnetlink import LinkChange
 from foliot_agent.core.desired_diff import wanted
 from foliot_agent.core.failed_links import FailedLinks, acts_on_notice, acts_on_own
 from foliot_agent.core.overlay_layout import Layout

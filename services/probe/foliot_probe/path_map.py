@@ -6,6 +6,7 @@ With what peers tell of the ways back, `KnownRoutes` says which of them take the
 from __future__ import annotations
 
 import itertools
+from random import SystemRandom
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +50,7 @@ class PathMap:
     def __init__(self, table: StreamTable, settings: ProbeSettings) -> None:
         self._table = table
         self._settings = settings
-        self._tracer = HopTracer(settings.trace_hz, np.random.default_rng())
+        self._tracer = HopTracer(settings.trace_hz, SystemRandom())
         self._sockets: dict[tuple[str, int], HopSocket | None] = {}
         """By rail and entropy; None: it could not be had."""
         self._row_of: dict[tuple[str, int, str], int] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from random import Random
+
 import pytest
 
 from foliot_probe.core.measure.hop_tracer import MOST_HOPS, HopTracer
@@ -19,7 +20,7 @@ class Network:
 
     def __init__(self, paths, rate_hz=1_000.0):
         self.paths, self.quotes, self.asked, self.now_ns = dict(paths), True, [], 0
-        self.tracer = HopTracer(rate_hz, np.random.default_rng(1))
+        self.tracer = HopTracer(rate_hz, Random(1))
         for row in self.paths:
             self.tracer.begin(row, 0)
 
@@ -131,7 +132,7 @@ def test_a_link_that_is_lost_for_seconds_is_no_other_way_however_often_it_is_in_
 
 def test_what_is_forged_or_late_is_not_believed():
     """Another token, a path that waits for nothing, and a single answer that quotes nothing."""
-    tracer = HopTracer(1_000.0, np.random.default_rng(1))
+    tracer = HopTracer(1_000.0, Random(1))
     tracer.begin(0, 0)
     tracer.answered(0, 66, None, 0)
     (ask,) = tracer.due(MS)

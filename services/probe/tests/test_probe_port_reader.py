@@ -7,7 +7,7 @@ import pytest
 
 from foliot import tracing
 from foliot.node.addressing import describe
-from foliot.node.link_messages import LinkChange
+from foliot.node.rtnetlink import LinkChange
 from foliot.settings import NicSettings, NodeSettings, TelemetrySettings
 from foliot_probe.io.port_reader import PortReader, parse_counters, turn
 from foliot_schemas.fault import port_fault, root_span_id

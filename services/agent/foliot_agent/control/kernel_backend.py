@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from foliot.clock import Clock
-    from foliot.node.link_messages import LinkChange
+    from foliot.node.rtnetlink import LinkChange
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.overlay_layout import Layout
     from foliot_agent.kernel.dry_run import Change

@@ -10,7 +10,7 @@ from foliot_schemas.fault import port_fault
 from foliot_schemas.names import nic_name
 
 if TYPE_CHECKING:
-    from foliot.node.link_messages import LinkChange
+    from foliot.node.rtnetlink import LinkChange
     from foliot_agent.core.overlay_layout import Layout
     from foliot_agent.settings import Armed, Policy
     from foliot_schemas.notice import Notice

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from foliot.clock import Clock
-    from foliot.node.link_messages import LinkChange
+    from foliot.node.rtnetlink import LinkChange
     from foliot_schemas import Node
 
 log = structlog.get_logger()

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
-
-    import numpy as np
+    from random import Random
 
 Hops: TypeAlias = tuple[int, ...]
 """IPv4 addresses of the routers that a path enters, in its order; 0: a router that does not answer."""
@@ -57,7 +56,7 @@ class HopTracer:
         random: draws tokens.
     """
 
-    def __init__(self, rate_hz: float, random: np.random.Generator) -> None:
+    def __init__(self, rate_hz: float, random: Random) -> None:
         self._gap_ns = round(1e9 / rate_hz)
         self._random = random
         self._next_ns = 0
@@ -161,7 +160,7 @@ class HopTracer:
             patient = now_ns - self._unsure_ns.get(row, now_ns) < _SOON_NS
             asking = self._asking[row] = _round(self._hops.get(row, ()), patient=patient)
             self._ttl[row] = next(asking)
-        ask = Ask(row, self._ttl[row], int(self._random.integers(1, 1 << 63)))
+        ask = Ask(row, self._ttl[row], self._random.randrange(1, 1 << 63))
         self._waiting[row] = _Waiting(ask, now_ns + _WAIT_NS)
         return ask
 
