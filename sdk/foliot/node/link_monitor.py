@@ -35,7 +35,7 @@ async def node_settings() -> NodeSettings:
 async def addresses() -> list[Held]:
     """All IPv4 addresses of this network namespace, those of devices that are down too."""
     names = {link.index: link.name for link in await rtnetlink.links()}
-    return [Held(names[each.index], each.address) for each in await rtnetlink.addresses() if each.index in names]
+    return [Held(names[each.link], each.address) for each in await rtnetlink.addresses() if each.link in names]
 
 
 class LinkMonitor:

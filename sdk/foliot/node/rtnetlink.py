@@ -61,8 +61,8 @@ class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
 class LinkAddress(NamedTuple):
     """An IPv4 address that a device has."""
 
-    index: int
-    """Of the device."""
+    link: int
+    """Index of the device."""
     address: str
     """The device's own, where it has another for its peer."""
 
