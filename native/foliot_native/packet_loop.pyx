@@ -91,6 +91,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_TRUNC
     int MSG_ERRQUEUE
     int SOL_SOCKET
+    int SO_SNDBUF
 
 
 cdef extern from "<linux/errqueue.h>" nogil:
@@ -102,6 +103,14 @@ cdef extern from "<linux/errqueue.h>" nogil:
         uint8_t ee_pad
         uint32_t ee_info
         uint32_t ee_data
+
+
+cdef extern from "<sys/ioctl.h>" nogil:
+    int ioctl(int fd, unsigned long request, ...)
+
+
+cdef extern from "<linux/sockios.h>" nogil:
+    unsigned long SIOCOUTQ
 
 
 cdef extern from "<poll.h>" nogil:
@@ -202,6 +211,8 @@ cdef enum:
     _PAYLOAD_BYTES = 256
     _CONTROL_BYTES = 128
     _PROBES_A_ROUND = 3
+    _HELD_UP = 4
+    _CLOGGED_PART = 4
 
 cdef uint32_t _MAGIC = 0x31706F46  # "Fop1"
 cdef int64_t _HIGHEST_SEQUENCE = <int64_t>1 << 62
@@ -266,6 +277,7 @@ cdef struct Row:  # a stream
     int64_t left_ns
     int64_t left
     int64_t left_before
+    int64_t waiting  # probes given to the kernel since one left
     int64_t heard_last_ns
     int64_t announced
     int64_t every
@@ -291,6 +303,7 @@ cdef struct Row:  # a stream
 
 cdef struct Place:  # a socket
     int fd
+    int64_t room  # the bytes of its send buffer
     int kinds[2]  # 0: too early to say
     int64_t unstamped[2]
     bint missing[2]  # since `take_missing_stamps`
@@ -567,9 +580,11 @@ cdef class PacketLoop:
     def add_socket(self, int place, opened):
         """See the protocol."""
         cdef int fd = opened.fileno()
+        cdef int64_t room = opened.getsockopt(SOL_SOCKET, SO_SNDBUF)
         self._check_place(place)
         pthread_mutex_lock(&self._mutex)
         self._place[place].fd = self._polled[place].fd = fd
+        self._place[place].room = room
         self._polled[place].events = POLLIN | POLLERR
         pthread_mutex_unlock(&self._mutex)
 
@@ -697,7 +712,7 @@ cdef class PacketLoop:
         _forget(&self._outgoing, row)
         each.session = session
         each.next = first
-        each.left_sequence = each.left_ns = each.left = 0
+        each.left_sequence = each.left_ns = each.left = each.waiting = 0
         each.left_before = first - 1
 
     cdef void _forget_peer(self, int64_t row) noexcept nogil:
@@ -913,6 +928,7 @@ cdef class PacketLoop:
         row = &self._row[number]
         if _note_transmit(&self._outgoing, number, probe.sequence, transmit_ns):
             row.left += 1
+            row.waiting = 0
         row.left_sequence = max(row.left_sequence, probe.sequence)
         row.left_ns = max(row.left_ns, max(transmit_ns, by_ns))
 
@@ -1156,6 +1172,7 @@ cdef class PacketLoop:
                     continue
                 sent += 1
                 self._row[slot.row].sent += 1
+                self._row[slot.row].waiting += 1
                 self._place[place].sent += 1
                 if self._place[place].kinds[_LEFT] == _USER:
                     self._depart(place, &self._out_probes[each], local_ns, by_ns)
@@ -1229,7 +1246,7 @@ cdef class PacketLoop:
             due += 1
             if self._drawn() % <uint64_t>due == 0:  # each stream that is due is equally often the first
                 begins = row.place
-            if self._place[row.place].fd < 0:
+            if self._place[row.place].fd < 0 or (row.waiting >= _HELD_UP and self._is_clogged(&self._place[row.place])):
                 continue
             self._add_slot(number, 0, full and not coded)
             if coded:
@@ -1238,6 +1255,11 @@ cdef class PacketLoop:
                     self._add_slot(number, 2, True)
         self._sort()
         return begins
+
+    cdef bint _is_clogged(self, Place *place) noexcept nogil:
+        """Whether so much of a socket's send buffer is taken that probes which do not leave might fill it."""
+        cdef int taken = 0
+        return ioctl(place.fd, SIOCOUTQ, &taken) == 0 and taken > place.room // _CLOGGED_PART
 
     cdef void _add_slot(self, int64_t row, int64_t turn, bint padded) noexcept nogil:
         cdef Slot *slot = &self._slots[self._slot_count]

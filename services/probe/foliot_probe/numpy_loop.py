@@ -23,7 +23,7 @@ from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, send_orde
 from foliot_probe.core.rate.send_schedule import SendSchedule
 from foliot_probe.core.sockaddr import Address, sockaddr
 from foliot_probe.io.timestamp_check import StampChecks
-from foliot_probe.io.udp_batch import Inbox, Outbox, describe_errno
+from foliot_probe.io.udp_batch import Inbox, Outbox, describe_errno, is_clogged
 from foliot_probe.packet_loop import Report, SilenceChanges
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ _SLOTS = 512
 
 Each further batch costs as much as the first.
 """
+_HELD_UP = 4
+"""Probes in a row that do not leave the host, before their stream makes way for others on a clogged socket. That is
+more than a tick's. So a stream of which all leave is not held up: their stamps come with the next tick."""
+_CLOGGED_PART = 4
+"""A socket is clogged when more than this part of its send buffer is taken as a tick begins. Usually nothing is."""
 
 
 class NumpyPacketLoop:
@@ -235,6 +240,7 @@ class NumpyPacketLoop:
                 first = stop - counts[number]
                 local_ns = self._clock.local_ns()
                 self._send_at(number, first, stop, went)
+                np.add.at(self.sessions.waiting, row[first:stop][went[first:stop]], 1)
                 if self._stamps.sent_by_hand(number, went[first:stop]):
                     left = probes[first:stop][went[first:stop]]
                     self.sessions.left(left, np.full(len(left), local_ns), by_ns=self._clock.local_ns())
@@ -247,7 +253,7 @@ class NumpyPacketLoop:
         Returns their rows, the probes (dtype `ProbePacket`), how many zeros follow each, and the place that begins.
         Those of a place are together, and places are in order.
         """
-        due, coded, full = self._schedule.due(tick)
+        due, coded, full = self._without_held_up(*self._schedule.due(tick))
         if not len(due):
             return due, np.zeros(0, ProbePacket), np.zeros(0, np.int64), 0
         self.sessions.announce(
@@ -265,6 +271,22 @@ class NumpyPacketLoop:
         row, turn, padded = row[order], turn[order], padded[order]
         probes = self.sessions.compose(row, turn, padded)
         return row, probes, padded * (self.sessions.full_bytes[row] - (IP_UDP_BYTES + ProbePacket.itemsize)), begins
+
+    def _without_held_up(self, *due: Rows) -> tuple[Rows, ...]:
+        """Leaves out the streams whose probes do not leave, on sockets that these would fill.
+
+        A packet to a neighbour that does not answer stays in the kernel for three seconds, and in the send buffer of
+        its socket. When that is full, the kernel refuses all others, too.
+        """
+        held_up = self.sessions.waiting >= _HELD_UP
+        if not held_up.any():
+            return due
+        clogged = np.zeros(len(self._sockets), np.bool_)
+        for place in np.unique(self._place[held_up]).tolist():
+            opened = self._sockets[place]
+            clogged[place] = opened is not None and is_clogged(opened, _CLOGGED_PART)
+        held_up &= clogged[self._place]
+        return tuple(rows[~held_up[rows]] for rows in due)
 
     def _send_at(self, place: int, first: int, stop: int, went: NDArray[np.bool_]) -> None:
         """Send one socket's slots; take out of `went` those that fail.

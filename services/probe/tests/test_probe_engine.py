@@ -287,6 +287,23 @@ def test_peers_without_a_route_keep_no_probe_from_others(pair, wire):
     assert heard.received[0] == heard.proven[0] >= 30
 
 
+def test_neighbours_that_do_not_answer_take_no_room_from_others(pair, wire):
+    """What is sent to them waits in the kernel, in the send buffer of the socket of all. It never fills that."""
+    sender, listener = pair.ends
+    strangers = [f"10.99.0.{100 + number}" for number in range(32)]
+    for address in strangers:
+        sender.set_peer(wire.record(address.replace(".", "-"), address))
+    sender.demand.set_in_use(frozenset(sender.table.rows))
+    for end in pair.ends:
+        end.packets.take_report()
+    for _ in range(40):
+        assert quiet(pair.tick())
+    told, heard = sender.packets.take_report(), listener.packets.take_report()
+    assert "unsent" not in sender.packets.counts()
+    assert (told.sent[1 : 1 + len(strangers)] >= 4).all()
+    assert heard.received[0] == heard.proven[0] >= 40
+
+
 def test_a_dead_peer_is_silent_and_speaks_again(pair):
     """Said once each, at the deadline that the engine asked to be woken for."""
     for _ in range(5):

@@ -36,6 +36,10 @@ class NoSocket:
         """A descriptor that is none."""
         return 1 << 20
 
+    def getsockopt(self, *_):
+        """The size of a buffer."""
+        return 1 << 18
+
 
 def both(full_every=4):
     """A loop of either kind."""

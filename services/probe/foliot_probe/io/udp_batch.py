@@ -21,6 +21,7 @@ import os
 import select
 import socket
 import struct
+import termios
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -138,6 +139,12 @@ def interface_mtus(opened: socket.socket) -> dict[str, int]:
                 "i", fcntl.ioctl(opened, _SIOCGIFMTU, name.ljust(_IFREQ_BYTES, b"\0")), _IFNAME_BYTES
             )
     return mtus
+
+
+def is_clogged(opened: socket.socket, part: int) -> bool:
+    """Whether packets that have not left take more than one `part` of a socket's send buffer."""
+    (taken,) = struct.unpack("i", fcntl.ioctl(opened, termios.TIOCOUTQ, struct.pack("i", 0)))
+    return bool(taken > opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // part)
 
 
 class Arrivals(NamedTuple):

@@ -190,6 +190,8 @@ class Sessions:
         """Probes that left since the last count of those that did not."""
         self._left_before = np.zeros(rows, np.int64)
         """The last probe that had left by then, or the one before the stream's first."""
+        self.waiting = np.zeros(rows, np.int64)
+        """Probes given to the kernel since one left, per row."""
 
     def __len__(self) -> int:
         return len(self.session)
@@ -205,7 +207,7 @@ class Sessions:
         self.outgoing.forget(row)
         self.session[row] = session
         self._next[row] = first
-        self.left_sequence[row] = self.left_ns[row] = self._left[row] = 0
+        self.left_sequence[row] = self.left_ns[row] = self._left[row] = self.waiting[row] = 0
         self._left_before[row] = first - 1
 
     def close(self, row: int) -> None:
@@ -277,6 +279,7 @@ class Sessions:
             row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
         new = self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"], transmit_ns)
         np.add.at(self._left, new, 1)
+        self.waiting[new] = 0
         np.maximum.at(self.left_sequence, row, probes["sequence"])
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
