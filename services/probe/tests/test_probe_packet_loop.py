@@ -11,7 +11,7 @@ from draws import draws
 from foliot.clock import HostClock
 from foliot.clock.realtime_map import CrossTimestamp, RealtimeMap
 from foliot.native import compiled
-from foliot_probe.core.measure.sessions import Completed
+from foliot_probe.core.measure.sessions import DEPTH, Completed
 from foliot_probe.core.packet import FULL_COUNTS, IDLE_US, KERNEL, MAGIC, ROW_BITS, USER, ProbePacket
 from foliot_probe.io.udp_batch import Arrivals
 from foliot_probe.numpy_loop import NumpyPacketLoop
@@ -274,6 +274,33 @@ def arrive(loops, draw, peers, stamped, *, local_ns, now_ns):
     stamps_ns = [local_ns - draw.randrange(20 * MS) if stamped and draw.random() < 0.95 else 0 for _ in came]
     for loop in loops:
         loop.take_arrivals(arrived, np.array(stamps_ns, np.int64), local_ns, now_ns)
+
+
+@needs_compiler
+@pytest.mark.parametrize("at_once", [1, 5 * DEPTH])
+def test_both_count_more_probes_than_a_stream_remembers(at_once):
+    """Where two reports lie further apart than a stream's memory reaches, or its reader was away; twins count once."""
+    draw = random.Random(7)
+    loops = both()
+    peer = Peer(draw, 1)
+    begin(loops, 1, peer, draw, tick=0)
+    came = [probe for _ in range(5 * DEPTH) for probe in [peer.probe(0)[0]] * draw.choice((1, 1, 2))]
+    for first in range(0, len(came), at_once):
+        probes = np.concatenate(came[first : first + at_once])
+        count = len(probes)
+        arrived = Arrivals(
+            np.full(count, peer.place),
+            np.full(count, peer.address, np.uint32),
+            probes,
+            np.full(count, 144, np.uint32),
+            None,
+        )
+        for loop in loops:
+            loop.take_arrivals(arrived, np.full(count, MS), MS, MS)
+    told = [loop.take_report() for loop in loops]
+    assert same(told)
+    assert told[0].received[1] == 5 * DEPTH
+    assert same([loop.take_report() for loop in loops])
 
 
 @needs_compiler

@@ -78,12 +78,11 @@ class Ring:
         self.receive_ns = np.zeros(cells, np.int64)
         self.full = np.zeros(cells, np.bool_)
         """Whether a probe is padded. Padded probes take longer on every link, so their stamps say nothing of clocks."""
-        self._fresh = np.zeros(cells, np.bool_)
         self._ready = np.zeros(cells, np.bool_)
 
     def forget(self, row: Rows | int) -> None:
         """Empty a row, or several."""
-        for column, empty in ((self.sequence, _NEVER), (self._fresh, False), (self._ready, False)):
+        for column, empty in ((self.sequence, _NEVER), (self._ready, False)):
             column.reshape(-1, DEPTH)[row] = empty
 
     def place(
@@ -92,10 +91,13 @@ class Ring:
         sequence: NDArray[np.int64],
         full: NDArray[np.bool_],
         receive_ns: NDArray[np.int64] | int = 0,
-    ) -> None:
-        """Take these probes in; one already known, or older than the ring remembers, changes nothing."""
+    ) -> NDArray[np.bool_]:
+        """Take these probes in; one already known, or older than the ring remembers, changes nothing.
+
+        Returns which of them were new.
+        """
         cell = row * DEPTH + (sequence & (DEPTH - 1))
-        new = self.sequence[cell] < sequence
+        new: NDArray[np.bool_] = self.sequence[cell] < sequence
         if not new.all():
             cell, sequence, full = cell[new], sequence[new], full[new]
             receive_ns = receive_ns if isinstance(receive_ns, int) else receive_ns[new]
@@ -103,8 +105,8 @@ class Ring:
         self.transmit_ns[cell] = 0
         self.receive_ns[cell] = receive_ns
         self.full[cell] = full
-        self._fresh[cell] = True
         self._ready[cell] = False
+        return new
 
     def note(
         self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
@@ -127,12 +129,6 @@ class Ring:
         stamps: NDArray[np.int64] = column[cell] * (self.sequence[cell] == sequence)
         return stamps
 
-    def count_fresh(self, rows: int) -> NDArray[np.int64]:
-        """Probes placed since the last call, per row; a duplicated datagram counts once."""
-        cells = np.flatnonzero(self._fresh)
-        self._fresh[cells] = False
-        return np.bincount(cells // DEPTH, minlength=rows)
-
     def stamped(self, rows: Rows) -> Completed:
         """The probes of these rows that it remembers with both stamps."""
         cells = (rows[:, None] * DEPTH + np.arange(DEPTH)).ravel()
@@ -145,6 +141,14 @@ class Ring:
         self._ready[cells] = False
         cells = cells[~self.full[cells]]
         return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
+
+
+def _rows_of_distinct(row: Rows, sequence: NDArray[np.int64]) -> Rows:
+    """The row of each probe, once where a datagram came twice."""
+    order = np.lexsort((sequence, row))
+    row, sequence = row[order], sequence[order]
+    again = (row[1:] == row[:-1]) & (sequence[1:] == sequence[:-1])
+    return row[np.concatenate(([True], ~again))] if len(row) else row
 
 
 def _said(count: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -167,6 +171,8 @@ class Sessions:
         self._next = np.zeros(rows, np.int64)
         self._highest = np.full(rows, -1, np.int64)
         self._counted = np.full(rows, -1, np.int64)
+        self._received = np.zeros(rows, np.int64)
+        """Probes heard since the last count, also those that the ring has forgotten by now."""
         self.mesh_ms = np.zeros(rows, np.int64)
         """How often the peer wants coded pairs; 0: it does not count the stream to the mesh."""
         self.promised_us = np.zeros(rows, np.int64)
@@ -295,7 +301,8 @@ class Sessions:
         sequence = probes["sequence"]
         # Of a probe on a path that idles the sender tells the stamp half a minute later. What it took says nothing then.
         receive_ns = receive_ns * (probes["interval_us"] <= IDLE_US)
-        self.incoming.place(row, sequence, full, receive_ns)
+        new = self.incoming.place(row, sequence, full, receive_ns)
+        self._received += np.bincount(_rows_of_distinct(row[new], sequence[new]), minlength=len(self))
         self._padded.hear(row, probes["use"] >> _COUNT_SHIFT, full)
         theirs = probes["row"] >> ROW_BITS
         if (theirs != self._peer_bytes[row]).any():
@@ -331,6 +338,7 @@ class Sessions:
         self.incoming.forget(row)
         self._peer_session[row] = 0
         self._highest[row] = self._counted[row] = -1
+        self._received[row] = 0
         self._padded.forget(row)
         self._peer_bytes[row] = self.full_bytes[row] = self._count[row] = 0
         self.mesh_ms[row] = self.promised_us[row] = 0
@@ -352,7 +360,8 @@ class Sessions:
         """Probes since the last call, per row: those sent, as the heard sequence numbers prove, and those heard."""
         sent = self._highest - self._counted
         self._counted[:] = self._highest
-        return sent, self.incoming.count_fresh(len(self))
+        received, self._received = self._received, np.zeros_like(self._received)
+        return sent, received
 
     def count_unsent(self) -> NDArray[np.int64]:
         """Probes since the last call, per row, that never left though later ones did: the host itself dropped them."""
