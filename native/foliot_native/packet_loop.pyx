@@ -779,9 +779,13 @@ cdef class PacketLoop:
 
     def forget_wishes(self, rows):
         """See the protocol."""
-        for row in np.asarray(rows).tolist():
+        wanted = np.asarray(rows).tolist()
+        for row in wanted:
             self._check_row(row)
+        pthread_mutex_lock(&self._mutex)
+        for row in wanted:
             self._row[<int64_t>row].mesh_ms = 0
+        pthread_mutex_unlock(&self._mutex)
 
     # -- hearing ----------------------------------------------------------------------------------------------------
 
@@ -1446,9 +1450,15 @@ cdef class PacketLoop:
             column[9, number] = row.heard_last_ns
             column[10, number] = max(row.highest, 0)
         cdef int64_t listened_ns = self._listened_ns
-        outgoing, incoming = self._take_completed(True), self._take_completed(False)
-        pthread_mutex_unlock(&self._mutex)
-        return self._report_type(listened_ns, outgoing, incoming, *columns)
+        try:
+            outgoing, incoming = self._take_completed(True), self._take_completed(False)
+        finally:
+            pthread_mutex_unlock(&self._mutex)
+        return self._report_type(listened_ns, self._in_order(outgoing), self._in_order(incoming), *columns)
+
+    def _in_order(self, found):
+        """Probes by row and cell. It needs Python's lock, so it is no work for whoever has the mutex."""
+        return self._completed_type(*found[:, np.lexsort((found[1] & (_DEPTH - 1), found[0]))])
 
     def _take_completed(self, bint is_outgoing):
         cdef Ring *ring = &self._outgoing if is_outgoing else &self._incoming
@@ -1468,8 +1478,7 @@ cdef class PacketLoop:
                 kept += 1
             cell.ready = False
         ring.count = 0
-        found = found[:, :kept]
-        return self._completed_type(*found[:, np.lexsort((found[1] & (_DEPTH - 1), found[0]))])
+        return found[:, :kept]
 
     def stamps_of(self, rows):
         """See the protocol."""
@@ -1602,6 +1611,7 @@ cdef class PacketLoop:
         when.it_value.tv_nsec = (start_ns + (last + 1) * self._tick_ns) % _SECOND_NS
         waited[0].fd, waited[1].fd = timer, self._stop_fd
         waited[0].events = waited[1].events = POLLIN
+        waited[0].revents = waited[1].revents = 0  # a signal that interrupts the first wait leaves them
         if timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL) < 0:
             number = errno
         while not number:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from foliot_probe.core.packet import FULL_COUNTS, IDLE_US, KERNEL, MAGIC, ROW_BI
 from foliot_probe.io.udp_batch import Arrivals
 from foliot_probe.numpy_loop import NumpyPacketLoop
 from foliot_probe.packet_loop import Report, SilenceChanges
+from patience import patience
 
 MS = 1_000_000
 TICK_NS = 40 * MS
@@ -328,6 +331,28 @@ def test_both_take_any_bytes_alike(seed):
         assert same([loop.take_report() for loop in loops])
         assert same([loop.take_changes() for loop in loops])
         assert dict(loops[0].counts()) == loops[1].counts()
+
+
+_ASKS = """
+from foliot.native import compiled
+from foliot_probe.core.measure.sessions import Completed
+from foliot_probe.packet_loop import Report, SilenceChanges
+
+def completed(*columns):
+    loop.counts()
+    return Completed(*columns)
+
+loop = compiled("packet_loop").PacketLoop(
+    1, 1, tick_ns=1, full_every=0, now_ns=0, seed=1, error=None, types=(SilenceChanges, Report, completed)
+)
+loop.take_report()
+"""
+
+
+@needs_compiler
+def test_what_a_report_takes_in_python_keeps_no_packet_waiting():
+    """Its parts are made after the loop has been let go: others may have Python's lock for long meanwhile."""
+    subprocess.run([sys.executable, "-c", _ASKS], timeout=patience(30.0), check=True)
 
 
 @needs_compiler
