@@ -712,6 +712,7 @@ cdef class PacketLoop:
         _forget(&self._outgoing, row)
         each.session = session
         each.next = first
+        each.met = False
         each.left_sequence = each.left_ns = each.left = each.waiting = 0
         each.left_before = first - 1
 

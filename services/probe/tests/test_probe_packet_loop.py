@@ -307,6 +307,23 @@ def test_both_count_more_probes_than_a_stream_remembers(at_once):
 
 
 @needs_compiler
+def test_a_peer_that_was_met_and_went_is_not_met_in_the_next_stream_of_its_row():
+    """That one has not been heard, so no other may idle for it."""
+    draw = random.Random(7)
+    loops = both()
+    peer = Peer(draw, 1)
+    begin(loops, 1, peer, draw, tick=0)
+    arrived = Arrivals(
+        np.array([peer.place]), np.array([peer.address], np.uint32), peer.probe(0)[0], np.array([144]), None
+    )
+    for loop in loops:
+        loop.take_arrivals(arrived, np.array([MS]), MS, MS)
+        loop.end(1)
+    begin(loops, 1, Peer(draw, 1), draw, tick=1)
+    assert [loop.take_met().tolist() for loop in loops] == [[], []]
+
+
+@needs_compiler
 @pytest.mark.parametrize("seed", draws(20))
 def test_both_take_any_bytes_alike(seed):
     """What is broken in one field is nobody's, or is taken in the same way, and breaks nothing."""

@@ -213,6 +213,7 @@ class Sessions:
         self.outgoing.forget(row)
         self.session[row] = session
         self._next[row] = first
+        self._met[row] = False
         self.left_sequence[row] = self.left_ns[row] = self._left[row] = self.waiting[row] = 0
         self._left_before[row] = first - 1
 
