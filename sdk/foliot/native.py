@@ -69,7 +69,7 @@ def _find(name: str) -> tuple[ModuleType | None, str]:
         return None, why
     try:
         return importlib.import_module(f"foliot_native.{name}"), ""
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001 - modules of two builds that do not fit together raise anything
         return None, f"foliot_native.{name} cannot be loaded: {error}"
 
 
@@ -80,6 +80,8 @@ def _package() -> tuple[ModuleType | None, str]:
         package = importlib.import_module("foliot_native")
     except ModuleNotFoundError:
         return None, "foliot-native is not installed"
-    if package.INTERFACE != _INTERFACE:
-        return None, f"foliot-native has interface {package.INTERFACE}, and this version of Foliot needs {_INTERFACE}"
+    # Of a package that was removed a folder may be left, which Python takes for a package without anything in it.
+    interface = getattr(package, "INTERFACE", None)
+    if interface != _INTERFACE:
+        return None, f"foliot-native has interface {interface}, and this version of Foliot needs {_INTERFACE}"
     return package, ""

@@ -65,6 +65,13 @@ def test_a_package_for_other_calls_is_not_used(package):
     assert "interface" in native.why_python()
 
 
+def test_a_folder_that_a_package_left_behind_is_not_used(package):
+    """Python takes it for a package that says nothing of itself."""
+    del package.INTERFACE
+    assert native.compiled("hull") is None
+    assert "interface None" in native.why_python()
+
+
 def test_a_module_that_does_not_load_is_python_and_the_others_are_used(package):
     """As one of an earlier version, or for another libc; the log names those of both kinds."""
     assert native.compiled("hull") is not None
@@ -74,9 +81,16 @@ def test_a_module_that_does_not_load_is_python_and_the_others_are_used(package):
     assert "foliot_native.later cannot be loaded" in line["why"]
 
 
-def test_what_does_not_load_is_found_before_a_service_asks_for_it(package, tmp_path):
-    """By who looks at a host: a module that fails, or none at all, as for another version of Python."""
-    (tmp_path / "wire.py").write_text("raise ImportError('GLIBC_2.99 not found')")
+@pytest.mark.parametrize(
+    "fault", ["ImportError('GLIBC_2.99 not found')", "ValueError('RealtimeMap size changed, of GLIBC_2.99')"]
+)
+def test_what_does_not_load_is_found_before_a_service_asks_for_it(package, tmp_path, fault):
+    """By who looks at a host: a module that fails, or none at all, as for another version of Python.
+
+    The second is what Cython raises where a module meets an older one of another build.
+    """
+    (tmp_path / "wire.py").write_text(f"raise {fault}")
+    assert native.compiled("wire") is None
     assert "GLIBC_2.99" in native.why_python()
     for module in tmp_path.glob("*.py"):
         module.unlink()
