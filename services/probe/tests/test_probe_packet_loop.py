@@ -374,6 +374,51 @@ def test_what_a_report_takes_in_python_keeps_no_packet_waiting():
 
 @needs_compiler
 @pytest.mark.parametrize("seed", draws(20))
+def test_both_take_floods_and_lies_alike(seed):
+    """Many packets of a peer at a time: of two lives, repeated, far apart, with stamps that contradict each other."""
+    draw = random.Random(seed)
+    loops = both()
+    peers = [Peer(draw, row) for row in (1, 2, 3)]
+    for peer in peers:
+        begin(loops, peer.row, peer, draw, tick=0)
+    lives, lowest = (7, draw.getrandbits(64)), draw.choice((0, 1_000, 1 << 50, (1 << 62) - 300))
+    share = draw.choice((0.5, 1.0))
+    for step in range(25):
+        count, now_ns = draw.choice((1, 3, 40)), (step + 1) * TICK_NS
+        came = [draw.choice(peers) for _ in range(count)]
+        probes = np.concatenate([lie(draw, lives[draw.random() > share], lowest, step) for _ in came])
+        arrived = Arrivals(
+            np.array([each.place for each in came]),
+            np.array([each.address for each in came], np.uint32),
+            probes,
+            np.array([draw.choice((144, 1_422)) for _ in came], np.uint32),
+            None,
+        )
+        stamps_ns = np.array([draw.choice((0, 1 + each, step * 1_000 + each)) for each in range(count)])
+        for loop in loops:
+            loop.take_arrivals(arrived, stamps_ns, now_ns, now_ns)
+            loop.judge(now_ns)
+        sent(loops, step, lambda *_: None)
+        assert same([loop.take_report() for loop in loops])
+        assert same([loop.take_changes() for loop in loops])
+        assert np.array_equal(*(loop.take_met() for loop in loops))
+
+
+def lie(draw, session, lowest, step):
+    """A sound probe of any content."""
+    probe = np.zeros(1, ProbePacket)
+    probe["magic"], probe["kind"], probe["use"] = MAGIC, draw.randrange(3), draw.randrange(256)
+    probe["mesh_ms"], probe["row"] = draw.choice((0, 1, 65_535)), draw.getrandbits(32)
+    probe["interval_us"] = draw.choice((1, 40_000, IDLE_US, IDLE_US + 1, (1 << 32) - 1))
+    probe["session"] = session
+    probe["sequence"] = min(lowest + draw.choice((step, step, step + 1, draw.randrange(260))), (1 << 62) - 1)
+    probe["transmit_ns"] = [draw.choice((0, 5, -7, (1 << 62) - 1, 1 - (1 << 62))) for _ in range(4)]
+    probe["peer_session"], probe["heard"] = draw.choice((0, 1)), draw.choice((-1, 0, 1, 2, (1 << 62) - 2))
+    return probe
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", draws(20))
 def test_both_turn_stamps_into_local_time_alike(seed, monkeypatch):
     """A clock that is slewed and stepped; to the nanosecond, as floats of another order may round the other way."""
     draw = random.Random(seed)

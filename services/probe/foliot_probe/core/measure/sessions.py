@@ -86,42 +86,47 @@ class Ring:
             column.reshape(-1, DEPTH)[row] = empty
 
     def place(
+        self, row: Rows, sequence: NDArray[np.int64], full: NDArray[np.bool_], receive_ns: NDArray[np.int64]
+    ) -> Rows:
+        """Take these probes in, in this order; one already known, or older than the ring remembers, changes nothing.
+
+        Returns the rows of those taken in.
+        """
+        cell = row * DEPTH + (sequence & (DEPTH - 1))
+        new = np.flatnonzero(self.sequence[cell] < sequence)
+        new = new[_rising(cell[new], sequence[new])]
+        taken: Rows = row[new]
+        self.put(taken, sequence[new], full[new], receive_ns[new])
+        return taken
+
+    def put(
         self,
         row: Rows,
         sequence: NDArray[np.int64],
         full: NDArray[np.bool_],
         receive_ns: NDArray[np.int64] | int = 0,
-    ) -> NDArray[np.bool_]:
-        """Take these probes in; one already known, or older than the ring remembers, changes nothing.
-
-        Returns which of them were new.
-        """
+    ) -> None:
+        """Take probes in that are later than all before; of several in a cell the last one stays."""
         cell = row * DEPTH + (sequence & (DEPTH - 1))
-        new: NDArray[np.bool_] = self.sequence[cell] < sequence
-        if not new.all():
-            cell, sequence, full = cell[new], sequence[new], full[new]
-            receive_ns = receive_ns if isinstance(receive_ns, int) else receive_ns[new]
         self.sequence[cell] = sequence
         self.transmit_ns[cell] = 0
         self.receive_ns[cell] = receive_ns
         self.full[cell] = full
         self._ready[cell] = False
-        return new
 
     def note(
         self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64]
     ) -> Rows:
-        """Note probes' stamps in a column; returns the rows of those that were not known.
+        """Note probes' stamps in a column; returns the cells of those that were not known.
 
         Repeated ones, stamps of 0 and those of forgotten probes change nothing.
         """
-        cell = row * DEPTH + (sequence & (DEPTH - 1))
-        new = (column[cell] == 0) & (self.sequence[cell] == sequence) & (stamp_ns != 0)
-        cell = cell[new]
-        column[cell] = stamp_ns[new]
+        every = row * DEPTH + (sequence & (DEPTH - 1))
+        new = (column[every] == 0) & (self.sequence[every] == sequence) & (stamp_ns != 0)
+        cell: Rows = every[new]
+        column[cell[::-1]] = stamp_ns[new][::-1]  # of several the last one written stays, which is the first
         self._ready[cell] = (self.transmit_ns[cell] != 0) & (self.receive_ns[cell] != 0)
-        rows: Rows = cell // DEPTH
-        return rows
+        return cell
 
     def recall(self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
         """The stamps of a column for these probes; 0 where unknown."""
@@ -143,12 +148,14 @@ class Ring:
         return Completed(cells // DEPTH, self.sequence[cells], self.transmit_ns[cells], self.receive_ns[cells])
 
 
-def _rows_of_distinct(row: Rows, sequence: NDArray[np.int64]) -> Rows:
-    """The row of each probe, once where a datagram came twice."""
-    order = np.lexsort((sequence, row))
-    row, sequence = row[order], sequence[order]
-    again = (row[1:] == row[:-1]) & (sequence[1:] == sequence[:-1])
-    return row[np.concatenate(([True], ~again))] if len(row) else row
+def _rising(cell: Rows, sequence: NDArray[np.int64]) -> Rows:
+    """Selects the probes of which each is later than all before it that have the same cell; those stay in order."""
+    _, rank = np.unique(sequence, return_inverse=True)
+    order = np.argsort(cell, kind="stable")
+    key = cell[order] * len(cell) + rank[order]
+    rising = np.ones(len(key), np.bool_)
+    rising[1:] = key[1:] > np.maximum.accumulate(key)[:-1]
+    return order[rising]
 
 
 def _said(count: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -271,7 +278,7 @@ class Sessions:
         probes["heard"] = heard
         probes["receive_ns"] = self.incoming.recall(self.incoming.receive_ns, row[:, None], heard[:, None] - _ECHO)
         self._next[row] = sequence + 1  # of a pair the later one stays
-        self.outgoing.place(row, sequence, full)
+        self.outgoing.put(row, sequence, full)
         return probes
 
     def left(self, probes: NDArray[Any], transmit_ns: NDArray[np.int64], by_ns: int = 0) -> None:
@@ -285,8 +292,10 @@ class Sessions:
         if not known.all():
             row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
         new = self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"], transmit_ns)
-        np.add.at(self._left, new, 1)
-        self.waiting[new] = 0
+        new.sort()
+        rows = new[np.diff(new, prepend=-1) > 0] // DEPTH  # the kernel may hand back a packet twice
+        np.add.at(self._left, rows, 1)
+        self.waiting[rows] = 0
         np.maximum.at(self.left_sequence, row, probes["sequence"])
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
 
@@ -302,8 +311,8 @@ class Sessions:
         sequence = probes["sequence"]
         # Of a probe on a path that idles the sender tells the stamp half a minute later. What it took says nothing then.
         receive_ns = receive_ns * (probes["interval_us"] <= IDLE_US)
-        new = self.incoming.place(row, sequence, full, receive_ns)
-        self._received += np.bincount(_rows_of_distinct(row[new], sequence[new]), minlength=len(self))
+        taken = self.incoming.place(row, sequence, full, receive_ns)
+        self._received += np.bincount(taken, minlength=len(self))
         self._padded.hear(row, probes["use"] >> _COUNT_SHIFT, full)
         theirs = probes["row"] >> ROW_BITS
         if (theirs != self._peer_bytes[row]).any():
