@@ -146,8 +146,7 @@ def sync_calls(clocks: int) -> Iterator[tuple[str, Callable[[], object]]]:
         return clouds
 
     clouds = gathered()
-    rows = clouds.stream
-    floors.make_room(len(rows))
+    rows = floors.rows(clouds.paths)
     pairs = measure(clouds, rows, floors, tails, settings)[0]
     edges = Edges(pairs.initiator, pairs.responder, pairs.offset_ns - pairs.offset_ns.mean(), pairs.variance)
     allowed = HardBounds(pairs.initiator, pairs.responder, pairs.lower_ns, pairs.upper_ns)

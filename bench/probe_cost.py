@@ -133,7 +133,7 @@ class Heard:
 
     async def stamps(self, message: StampBatch, _subject: str) -> None:
         """Records the streams of the stamps."""
-        self.stamped.update(message.paths)
+        self.stamped |= {stream.path for stream in message.streams}
 
 
 class Taken(msgspec.Struct, kw_only=True):

@@ -158,7 +158,7 @@ def test_a_node_that_lies_has_worse_stamps_of_the_same_kind():
         line = np.polyfit(rows["transmit_ns"][: len(delay_ns)] - rows["transmit_ns"][0], delay_ns - delay_ns[0], 1)
         left = delay_ns - delay_ns[0] - np.polyval(line, rows["transmit_ns"][: len(delay_ns)] - rows["transmit_ns"][0])
         spreads.append(float(left.std()))
-        assert {stream.kind for stream in batch.each_stream()} == {"hardware"}
+        assert {stream.kind for stream in batch.streams} == {"hardware"}
     assert spreads[0] < 100
     assert spreads[1] > 500
 

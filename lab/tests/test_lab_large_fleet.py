@@ -53,5 +53,5 @@ def test_partners_are_the_other_ends(large_fleet):
     """The streams are those of the pairs that the nodes initiate, whose stamps they publish."""
     (_, data), *_ = large_fleet.batches(7, 8)
     batch = decode(data, StampBatch)
-    named = set(batch.clocks)
+    named = {stream.responder for stream in batch.streams} | {batch.node}
     assert named == {SyntheticFleet(NODES).name(number) for number in large_fleet.partners(7, 8)}

@@ -20,7 +20,7 @@ from foliot_schemas.event import Event
 from foliot_schemas.fit import FitBatch, FitRow
 from foliot_schemas.flow import FLOW_LATER, FlowBatch, FlowRow
 from foliot_schemas.hops import HopBatch, HopRow
-from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayCount, DelayRow, StampBatch, StampRow, StreamRow
+from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayCount, DelayRow, StampBatch, StampRow
 from foliot_schemas.payloads import payloads
 
 if TYPE_CHECKING:
@@ -250,8 +250,6 @@ def _message(message: type[msgspec.Struct], golden: bytes, *, kept: bool) -> dic
         more = _kinds()
     example = decode(golden, message)
     columns = {"x-columns": _columns(message, *_COLUMNS[message])} if message in _COLUMNS else {}
-    if message is StampBatch:
-        columns["x-described"] = _columns(message, "StreamRow", StreamRow)
     if message is DelayBatch:
         columns["x-histogram"] = _columns(message, "DelayCount", DelayCount)
     if message is CollectiveBatch:

@@ -17,7 +17,7 @@ from foliot_schemas.collective import CollectiveRow, ProgressRow
 from foliot_schemas.fit import FitRow
 from foliot_schemas.flow import FLOW_LATER, FlowRow
 from foliot_schemas.hops import HopRow
-from foliot_schemas.observation import DELAY_LATER, DelayCount, DelayRow, StampRow, StreamRow
+from foliot_schemas.observation import DELAY_LATER, DelayCount, DelayRow, StampRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,6 @@ _BETWEEN_AGENTS = (notice.Notice, notice.NoticeSeen, notice.Echo)
 _LATER = {"delay.v1": DELAY_LATER, "flow.v1": FLOW_LATER}
 _COLUMNS = {
     "stamps.v1": StampRow,
-    "stamps.v1 described": StreamRow,
     "delay.v1": DelayRow,
     "delay.v1 histogram": DelayCount,
     "fits.v1": FitRow,

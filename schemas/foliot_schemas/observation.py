@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from msgspec.structs import force_setattr
 
 from foliot_schemas.bounds import (
     MOST_PATHS,
@@ -26,7 +25,7 @@ from foliot_schemas.bounds import (
     Time,
     Word,
 )
-from foliot_schemas.columns import check_columns, pack, rows_once, unpack, unpack_checked
+from foliot_schemas.columns import check_columns, pack, rows_once, unpack_checked
 from foliot_schemas.names import ends_at, node_of, starts_at
 
 if TYPE_CHECKING:
@@ -38,48 +37,17 @@ Columns = Annotated[dict[Word, bytes], msgspec.Meta(max_length=64)]
 
 _MOST_REMEMBERED = 1 << 20
 """Names of paths in the batches remembered: some 80 MB, in a fleet with that many paths."""
-_MOST_CHARACTERS = 1 << 25
-"""Characters in the lists of streams remembered: some 100 MB, for a million paths."""
 _SHOWN = 256
 MOST_CHANGES = 64
 """Changes of one port in a message: 32 losses and returns, some 7 KB. If there are more, the kernel's counters stand
 for the oldest."""
 
 StampKind = Literal["hardware", "kernel", "user"]
-STAMP_KINDS: tuple[StampKind, ...] = get_args(StampKind)
 
 StampRow = np.dtype([("stream", "<u2"), ("direction", "u1"), ("transmit_ns", "<i8"), ("receive_ns", "<i8")])
 """One probe. `stream` indexes the batch's streams. `direction` is 0 from initiator to responder, 1 back. Stamps are
 local times, each of the clock of the host that took it."""
 _STAMPS = ("transmit_ns", "receive_ns")
-
-StreamRow = np.dtype(
-    [
-        ("initiator", "<u2"),
-        ("responder", "<u2"),
-        ("kind", "u1"),
-        ("pure_forth", "<u4"),
-        ("pure_back", "<u4"),
-        ("near_forth", "<u4"),
-        ("near_back", "<u4"),
-        ("least_ppb", "<f8"),
-        ("most_ppb", "<f8"),
-    ]
-)
-"""One stream, in the order of the batch's paths. `initiator` and `responder` index the batch's clocks, which stamp its
-two ends. `kind` is the worse of the two ends' kinds of stamp. 0: hardware. 1: kernel. 2: user.
-
-`pure_forth` counts the coded pairs that arrived at the responder as they were sent. Pruning kept one probe of each.
-0: there were too few, and pruning kept all probes. `pure_back` counts those of the way back.
-
-`near_forth` counts the probes to the responder that came near their quickest one, before pruning: within a width that
-both directions share. 0: nobody counted. `near_back` counts those of the way back.
-
-A fit has the same result as without pruning for slopes from `least_ppb` to `most_ppb`. Beyond, it sees the outermost
-points alone."""
-_LASTING = ("initiator", "responder", "kind")
-"""Columns of `StreamRow` that mostly stay the same from batch to batch."""
-_MOST_COUNTED = (1 << 32) - 1
 
 DelayRow = np.dtype(
     [
@@ -138,10 +106,7 @@ class Witness:
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A sequence of probes both ways between two NICs with one entropy, and the clocks that stamp them.
-
-    `StreamRow` says what the numbers mean.
-    """
+    """A sequence of probes both ways between two NICs with one entropy, and the clocks that stamp them."""
 
     path: LongName
     """From initiator to responder."""
@@ -152,17 +117,20 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: StampKind
     """The worse of the two ends' kinds of stamp."""
     pure_forth: Count = 0
-    """As in x-described."""
+    """The number of coded pairs that arrived at the responder as they were sent. Pruning kept one probe of each. 0:
+    there were too few, and pruning kept all probes."""
     pure_back: Count = 0
-    """As in x-described."""
+    """As `pure_forth`, of the way back."""
     near_forth: Count = 0
-    """As in x-described."""
+    """The number of probes to the responder that came near their quickest one, before pruning: within a width that both
+    directions share. 0: nobody counted."""
     near_back: Count = 0
-    """As in x-described."""
+    """As `near_forth`, of the way back."""
     least_ppb: Finite = -200_000.0
-    """As in x-described."""
+    """The least slope for which a fit has the same result as without pruning. Below it, a fit sees the outermost
+    points alone."""
     most_ppb: Finite = 200_000.0
-    """As in x-described."""
+    """The greatest slope of that kind."""
 
 
 class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stamps.v1"):
@@ -176,17 +144,10 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
     """Its end, local time of the node's clock."""
     epoch_ns: Time
     """The node's CLOCK_REALTIME minus its local time. It anchors the reference, and has no other use."""
+    streams: Annotated[tuple[Stream, ...], msgspec.Meta(max_length=MOST_PATHS)]
+    """The streams that the column `stream` indexes, from 0."""
     columns: Columns
     """One probe a row: see x-columns."""
-    paths: Annotated[tuple[LongName, ...], msgspec.Meta(max_length=MOST_PATHS)] = ()
-    """The path of each stream, from initiator to responder. The column `stream` indexes them, from 0."""
-    clocks: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_PATHS)] = ()
-    """The clocks that stamp them, which the columns `initiator` and `responder` index, from 0."""
-    described: Columns = {}
-    """What else there is to say of the streams, one a row: see x-described."""
-    streams: Annotated[tuple[Stream, ...], msgspec.Meta(max_length=MOST_PATHS)] = ()
-    """The streams as senders of before describe them, in place of `paths`, `clocks` and `described`. Empty here, for
-    whatever was given is taken over into those."""
     tolerated: Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)] = 1
     """Convex layers kept. A fit that tolerates up to this many points on a side has the same result as without
     pruning."""
@@ -206,17 +167,6 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
     monotonic_ppb: Rate = 0.0
     """By how much CLOCK_MONOTONIC runs faster than local time."""
 
-    def __post_init__(self) -> None:
-        """Takes over the streams of a sender of before.
-
-        Raises:
-            ValueError: they have too many clocks.
-        """
-        if self.streams or not (self.paths or self.described):
-            for name, value in zip(("paths", "clocks", "described"), _described(self.streams), strict=True):
-                force_setattr(self, name, value)
-            force_setattr(self, "streams", ())
-
     @classmethod
     def of(cls, rows: NDArray[Any], **header: Any) -> StampBatch:
         """A batch of these rows, of dtype `StampRow`."""
@@ -231,53 +181,8 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         return rows_once(self, self._unpack)
 
     def _unpack(self) -> NDArray[Any]:
-        self.stream_list()
-        return unpack_checked(self.columns, StampRow, _STAMPS, "stream", len(self.paths))
-
-    def stream_list(self) -> StreamList:
-        """The streams, but for what changes from window to window.
-
-        Batches with equal lists have the same object, so that what is known of a list need not be found again.
-
-        Raises:
-            ValueError: as `rows`.
-        """
-        listed: StreamList | None = self.__dict__.get("listed")
-        if listed is None:
-            listed = _stream_lists.of(self.node, self.paths, self.clocks, self.described)
-            self._check_numbers()
-            self.__dict__["listed"] = listed
-        return listed
-
-    def _check_numbers(self) -> None:
-        for name, size in _SIZES.items():
-            column = self.described.get(name)
-            if column is None or len(column) != size * len(self.paths):
-                raise ValueError(f"{len(self.paths)} paths do not have as many values of {name!r}")
-        slopes = np.frombuffer(self.described["least_ppb"] + self.described["most_ppb"], "<f8")
-        if not np.logical_and.reduce(np.isfinite(slopes)):
-            raise ValueError("the slope of a stream is not finite")
-
-    def stream_rows(self) -> NDArray[Any]:
-        """What is said of the streams, of dtype `StreamRow`.
-
-        Raises:
-            ValueError: as `rows`.
-        """
-        self.stream_list()
-        return rows_once(self, lambda: unpack(self.described, StreamRow), "unpacked_streams")
-
-    def each_stream(self) -> tuple[Stream, ...]:
-        """The streams one by one, for a reader that has time.
-
-        Raises:
-            ValueError: as `rows`.
-        """
-        return tuple(
-            Stream(path=path, initiator=self.clocks[initiator], responder=self.clocks[responder],
-                   kind=STAMP_KINDS[kind], **dict(zip(_NUMBERS, numbers, strict=True)))
-            for path, (initiator, responder, kind, *numbers) in zip(self.paths, self.stream_rows().tolist(), strict=True)
-        )  # fmt: skip
+        self._check_sources()
+        return unpack_checked(self.columns, StampRow, _STAMPS, "stream", len(self.streams))
 
     def check_rows(self) -> None:
         """Refuses rows that `rows` would refuse, once, and makes none: sync reads the columns as they are.
@@ -286,9 +191,15 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
             ValueError: as `rows`.
         """
         if not self.__dict__.get("rows_are_sound"):
-            self.stream_list()
-            check_columns(self.columns, StampRow, _STAMPS, "stream", len(self.paths))
+            self._check_sources()
+            check_columns(self.columns, StampRow, _STAMPS, "stream", len(self.streams))
             self.__dict__["rows_are_sound"] = True
+
+    def _check_sources(self) -> None:
+        # Many streams leave the same NIC.
+        for source in {stream.path.partition(">")[0] for stream in self.streams}:
+            if not starts_at(source, self.node):
+                raise ValueError(f"{source[:_SHOWN]} is no NIC of {self.node}, at which streams begin")
 
     def check(self) -> None:
         """Refuses a batch that contradicts itself.
@@ -298,95 +209,10 @@ class StampBatch(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag="stam
         """
         if self.until_ns <= self.since_ns:
             raise ValueError(f"a batch of {self.node} ends at {self.until_ns}, not after it began")
+        for stream in self.streams:
+            if stream.initiator == stream.responder:
+                raise ValueError(f"a stream between {stream.initiator} and itself measures nothing")
         self.check_rows()
-
-
-_NUMBERS = tuple(name for name in StreamRow.names or () if name not in _LASTING)
-"""Columns of `StreamRow` that are fields of `Stream`, too."""
-_SIZES = {name: StreamRow[name].itemsize for name in _NUMBERS}
-
-
-def _described(streams: tuple[Stream, ...]) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, bytes]]:
-    """Streams as the fields `paths`, `clocks` and `described` of a batch."""
-    clocks: dict[str, int] = {}
-    rows = np.zeros(len(streams), StreamRow)
-    for end in ("initiator", "responder"):
-        numbers = [clocks.setdefault(getattr(stream, end), len(clocks)) for stream in streams]
-        if len(clocks) > MOST_PATHS:
-            raise ValueError(f"{len(clocks)} clocks are more than a batch can have")
-        rows[end] = numbers
-    rows["kind"] = [STAMP_KINDS.index(stream.kind) for stream in streams]
-    for name in _NUMBERS:
-        values = [getattr(stream, name) for stream in streams]
-        rows[name] = values if name.endswith("_ppb") else [min(count, _MOST_COUNTED) for count in values]
-    return tuple(stream.path for stream in streams), tuple(clocks), pack(rows)
-
-
-class StreamList:
-    """The streams of a batch, but for what changes from window to window; they make sense.
-
-    `ends` has the names of the initiator's and the responder's clock of each path.
-    """
-
-    __slots__ = ("ends", "paths")
-
-    def __init__(self, paths: tuple[str, ...], ends: tuple[tuple[str, str], ...]) -> None:
-        self.paths, self.ends = paths, ends
-
-
-class _StreamLists:
-    """The lists of streams of earlier batches.
-
-    A node mostly has the same streams in the same order.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Any, StreamList] = {}
-        self._characters = 0
-
-    def of(
-        self, node: str, paths: tuple[str, ...], clocks: tuple[str, ...], described: Mapping[str, bytes]
-    ) -> StreamList:
-        """The list of a batch with these fields.
-
-        Raises:
-            ValueError: a stream begins at another node's NIC, has a clock or a kind that there is not, or has one clock
-                at both ends; or a column is missing, or has another length.
-        """
-        key = node, paths, clocks, described.get("initiator"), described.get("responder"), described.get("kind")
-        known = self._known.get(key)
-        if known is None:
-            known = _checked_list(node, paths, clocks, described)
-            self._characters += sum(map(len, paths))
-            if self._characters > _MOST_CHARACTERS:
-                self._known.clear()
-                self._characters = sum(map(len, paths))
-            self._known[key] = known
-        return known
-
-
-_stream_lists = _StreamLists()
-
-
-def _checked_list(
-    node: str, paths: tuple[str, ...], clocks: tuple[str, ...], described: Mapping[str, bytes]
-) -> StreamList:
-    rows = unpack(described, StreamRow)
-    if len(rows) != len(paths):
-        raise ValueError(f"{len(paths)} paths, and columns that describe {len(rows)} streams")
-    for source in {path.partition(">")[0] for path in paths}:  # many streams leave the same NIC
-        if not starts_at(source, node):
-            raise ValueError(f"{source[:_SHOWN]} is no NIC of {node}, at which streams begin")
-    if len(rows) and max(rows["initiator"].max(), rows["responder"].max()) >= len(clocks):
-        raise ValueError("a stream names a clock that the batch does not have")
-    if rows["kind"].max(initial=0) >= len(STAMP_KINDS):
-        raise ValueError("a stream has a kind of stamp that there is not")
-    numbers = zip(rows["initiator"].tolist(), rows["responder"].tolist(), strict=True)
-    ends = tuple((clocks[initiator], clocks[responder]) for initiator, responder in numbers)
-    for initiator, responder in ends:
-        if initiator == responder:
-            raise ValueError(f"a stream between {initiator} and itself measures nothing")
-    return StreamList(paths, ends)
 
 
 class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -24,10 +24,10 @@ from foliot_schemas import (
 from foliot_schemas.columns import pack, unpack
 from foliot_schemas.delay_buckets import BUCKETS, MIDDLE_NS, bucket_of
 from foliot_schemas.flow import FLOW_LATER
-from foliot_schemas.observation import DELAY_LATER, Stream
+from foliot_schemas.observation import DELAY_LATER
 
 BATCHES = [sample for sample in SAMPLES if isinstance(sample, (StampBatch, DelayBatch, FitBatch))]
-NAMED = {StampBatch: ("paths", "clocks", "described"), DelayBatch: ("paths",), FitBatch: ("clocks",)}
+NAMED = {StampBatch: "streams", DelayBatch: "paths", FitBatch: "clocks"}
 FIT = next(sample for sample in SAMPLES if isinstance(sample, FitBatch))
 
 
@@ -76,7 +76,7 @@ def test_columns_that_do_not_fit_are_refused(broken):
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: type(batch).__name__)
 def test_a_row_cannot_name_what_the_batch_does_not_have(batch):
     """An index beyond the batch's own list is an error at the border, not an IndexError inside a core."""
-    beheaded = msgspec.structs.replace(batch, **{name: type(getattr(batch, name))() for name in NAMED[type(batch)]})
+    beheaded = msgspec.structs.replace(batch, **{NAMED[type(batch)]: ()})
 
     with pytest.raises(ValueError, match="does not have"):
         beheaded.rows()
@@ -96,77 +96,6 @@ def test_stamps_are_refused_without_their_rows(broken):
         wrong.rows()
     with pytest.raises(ValueError, match=re.escape(str(told.value))):
         wrong.check_rows()
-
-
-# -- how streams are described -----------------------------------------------------------------------------------------
-
-
-STAMPS = next(sample for sample in SAMPLES if isinstance(sample, StampBatch))
-
-
-def retold(**columns):
-    """The sample with other columns that describe its stream; None: without one."""
-    return {name: column for name, column in {**STAMPS.described, **columns}.items() if column is not None}
-
-
-def test_streams_of_a_sender_of_before_are_taken_over():
-    """It had them as a list of structs, and may count further than a column does."""
-    stream = Stream(
-        path="node0.rail0>node3.rail0#2", initiator="node0", responder="node3", kind="user", pure_forth=7,
-        pure_back=1 << 40, least_ppb=-3.5, most_ppb=4.5,
-    )  # fmt: skip
-    fields = msgspec.msgpack.decode(encode(STAMPS))
-    before = {name: value for name, value in fields.items() if name not in {"paths", "clocks", "described"}}
-
-    batch = decode(msgspec.msgpack.encode(before | {"streams": [msgspec.to_builtins(stream)]}), StampBatch)
-
-    assert batch == decode(encode(batch), StampBatch)
-    assert batch.each_stream() == (msgspec.structs.replace(stream, pure_back=(1 << 32) - 1),)
-    assert (batch.paths, batch.clocks, batch.streams) == ((stream.path,), ("node0", "node3"), ())
-
-
-def test_equal_lists_of_streams_are_one_object():
-    """So whoever knows one need not look it up; what changes from window to window is no part of it."""
-    first, second = (decode(encode(STAMPS), StampBatch) for _ in range(2))
-    later = msgspec.structs.replace(STAMPS, described=retold(most_ppb=np.array([9.0]).tobytes()))
-    other = msgspec.structs.replace(STAMPS, clocks=("node0", "node4"))
-
-    assert first.stream_list() is second.stream_list() is later.stream_list()
-    assert first.stream_list().ends == (("node0", "node3"),)
-    assert other.stream_list().ends == (("node0", "node4"),)
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"described": retold(initiator=b"\x02\x00")}, "a clock that the batch does not have"),
-        ({"clocks": ()}, "a clock that the batch does not have"),
-        ({"described": retold(responder=b"\0\0")}, "between node0 and itself"),
-        ({"clocks": ("node0", "node0")}, "between node0 and itself"),
-        ({"described": retold(kind=b"\x03")}, "a kind of stamp that there is not"),
-        ({"described": retold(kind=None)}, "no column 'kind'"),
-        ({"described": retold(near_back=None)}, "as many values of 'near_back'"),
-        ({"described": retold(near_back=b"")}, "as many values of 'near_back'"),
-        ({"described": retold(least_ppb=np.array([np.nan]).tobytes())}, "not finite"),
-        ({"described": retold(most_ppb=np.array([np.inf]).tobytes())}, "not finite"),
-        ({"described": {}}, "no column 'initiator'"),
-        ({"paths": STAMPS.paths * 2}, "2 paths, and columns that describe 1 streams"),
-        ({"node": "node3"}, "is no NIC of node3"),
-    ],
-)
-def test_streams_that_make_no_sense_are_refused(fields, reason):
-    """At the border, also where the list was known to make sense."""
-    assert decode(encode(STAMPS), StampBatch).stream_list() is STAMPS.stream_list()
-
-    broken = msgspec.structs.replace(STAMPS, **fields)
-    with pytest.raises(WireError, match=reason):
-        decode(encode(broken), StampBatch)
-    for _ in range(2):
-        with pytest.raises(ValueError, match=reason):
-            broken.rows()
-
-
-# -- fits of pairs -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,9 @@ def random_names(draw, message):
     changes = {field: named[field] for field in message.__struct_fields__ if field in named}
     if "paths" in message.__struct_fields__:
         changes["paths"] = tuple(path.replace(f"{message.node}.", f"{fresh}.") for path in message.paths)
-    if "clocks" in message.__struct_fields__ and "node" in message.__struct_fields__:
-        changes["clocks"] = tuple(fresh if clock == message.node else clock for clock in message.clocks)
+    if "streams" in message.__struct_fields__:
+        changes["streams"] = tuple(
+            structs.replace(stream, path=stream.path.replace(f"{message.node}.", f"{fresh}."), initiator=fresh)
+            for stream in message.streams
+        )
     return structs.replace(message, **changes)

@@ -236,7 +236,7 @@ def _hops(batch: HopBatch) -> str:
 
 def _stamps(batch: StampBatch) -> str:
     over = duration(batch.until_ns - batch.since_ns)
-    return f"{batch.node}: {len(batch.rows())} probes in {over}, streams: {len(batch.paths)}"
+    return f"{batch.node}: {len(batch.rows())} probes in {over}, streams: {len(batch.streams)}"
 
 
 def _fits(batch: FitBatch) -> str:

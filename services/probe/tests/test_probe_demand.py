@@ -230,6 +230,6 @@ def test_streams_outside_of_the_mesh_publish_no_stamps(pair, monkeypatch):
         pair.tick()
         if tick % 10 == 9:
             assert list(reporter.delays(pair.now_ns))
-            told.append([path for batch in reporter.stamps() if batch for path in batch.paths])
+            told.append([stream.path for batch in reporter.stamps() if batch for stream in batch.streams])
     assert told[3:6] == [[]] * 3
     assert told[-1] == ["a.rail0>b.rail0#0"]

@@ -570,12 +570,12 @@ async def test_two_probes_measure_each_other_and_notice_a_death(bus_settings, bu
         batch = heard.stamps[-1]
         assert batch.node == "node0"
         assert (batch.utc_error_ns == -1) == (kernel_utc().utc_error_ns == -1)  # as the kernel says here
-        assert set(batch.paths) <= {forth, "node0.rail0>node1.rail0#1"}
+        assert {stream.path for stream in batch.streams} <= {forth, "node0.rail0>node1.rail0#1"}
         rows = batch.rows()
         # Each probe turns the kernel's stamps into local time by readings of its own, which err by some tens of ns.
         assert (rows["receive_ns"] - rows["transmit_ns"] > -200).all()
         await until(lambda: {0, 1} <= set(heard.stamps[-1].rows()["direction"].tolist()), "both directions")
-        assert heard.stamps[-1].each_stream()[0].kind == "kernel"
+        assert heard.stamps[-1].streams[0].kind == "kernel"
 
         await until(lambda: heard.witnessed(Witness.DESTINATION, forth), "its peer's report")
         unsynchronised, row = heard.witnessed(Witness.DESTINATION, forth)[-1]

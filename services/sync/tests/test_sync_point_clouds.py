@@ -16,8 +16,6 @@ from foliot_sync.settings import SyncSettings
 
 SECOND = 1_000_000_000
 NOON = 10**15
-FIRST = np.zeros(1, np.int64)
-"""The row of the first stream."""
 AHEAD = 123_456_789_012_345
 """What node1's clock is ahead of node0's."""
 
@@ -38,13 +36,6 @@ def batch(rows, streams=1, node="node0", until=2 * SECOND, **header):
     )
 
 
-def no_floors():
-    """The floors of some streams of which nothing is known."""
-    floors = DelayFloors()
-    floors.make_room(8)
-    return floors
-
-
 def numbers(name):
     """The number of a node."""
     return int(name[-1])
@@ -58,7 +49,8 @@ def straight(stream=0, delay=8_000):
 def measured(batches, floors=None):
     """The measurements in batches, without any history."""
     clouds = gather(batches, numbers, 0.0125)
-    return measure(clouds, clouds.stream, floors or no_floors(), DelayTails(), SyncSettings())[0]
+    floors = floors or DelayFloors()
+    return measure(clouds, floors.rows(clouds.paths), floors, DelayTails(), SyncSettings())[0]
 
 
 def offset(pairs):
@@ -86,7 +78,7 @@ def test_streams_heard_one_way_give_no_estimate():
     """Streams that were heard in one direction only are left out, and a window of nothing else is empty."""
     one_way = [row for row in straight(1) if row[1] == 0]
     clouds = gather([batch(straight() + one_way, streams=2)], numbers, 0.0125)
-    assert clouds.stream.tolist() == [0]
+    assert clouds.paths == ("node0.rail0>node1.rail0#0",)
     assert gather([batch(one_way, streams=2)], numbers, 0.0125) is None
     assert gather([], numbers, 0.0125) is None
 
@@ -114,8 +106,8 @@ def test_step_within_the_window_tears_the_pair():
     after = stepped["transmit_ns"] - np.where(stepped["direction"] == 1, AHEAD, 0) > NOON + SECOND
     stepped["receive_ns"] += np.where(after & (stepped["direction"] == 0), 5_000_000, 0)
     stepped["transmit_ns"] += np.where(after & (stepped["direction"] == 1), 5_000_000, 0)
-    header = {name: getattr(torn, name) for name in ("node", "since_ns", "until_ns", "epoch_ns")}
-    assert measured([StampBatch.of(stepped, streams=torn.each_stream(), **header)]).torn[0]
+    header = {name: getattr(torn, name) for name in ("node", "since_ns", "until_ns", "epoch_ns", "streams")}
+    assert measured([StampBatch.of(stepped, **header)]).torn[0]
 
 
 def test_stream_that_disagrees_is_left_out():
@@ -136,22 +128,22 @@ def test_two_streams_that_disagree_both_stay_and_the_variance_says_so():
 
 def test_the_floor_is_that_of_the_best_window():
     """A narrow one whose points lie far apart is worth less than one that is a little wider, and certain."""
-    floors = no_floors()
+    floors = DelayFloors()
     for half, doubt in ((8_000.0, 20.0), (7_900.0, 5_000.0), (30_000.0, 10.0)):
-        floors.learn(FIRST, np.array([half]), np.array([doubt]))
-    assert floors.known(FIRST, np.array([38_000.0]), np.array([500.0])) == (8_000.0, 20.0)
-    assert floors.known(FIRST, np.array([7_990.0]), np.array([10.0])) == (7_990.0, 10.0)
+        floors.learn(floors.rows(["a"]), np.array([half]), np.array([doubt]))
+    assert floors.known(floors.rows(["a"]), np.array([38_000.0]), np.array([500.0])) == (8_000.0, 20.0)
+    assert floors.known(floors.rows(["a"]), np.array([7_990.0]), np.array([10.0])) == (7_990.0, 10.0)
 
 
 def test_floor_is_forgotten_after_a_minute():
     """After thirty windows on a longer route, the floor of the old one no longer counts."""
-    floors, wide, sure = no_floors(), np.array([20_000.0]), np.array([5.0])
-    floors.learn(FIRST, np.array([8_000.0]), sure)
+    floors, wide, sure = DelayFloors(), np.array([20_000.0]), np.array([5.0])
+    floors.learn(floors.rows(["a"]), np.array([8_000.0]), sure)
     for _ in range(29):
-        floors.learn(FIRST, wide, sure)
-    assert floors.known(FIRST, wide, sure).floor_ns[0] == 8_000
-    floors.learn(FIRST, wide, sure)
-    assert floors.known(FIRST, wide, sure).floor_ns[0] == 20_000
+        floors.learn(floors.rows(["a"]), wide, sure)
+    assert floors.known(floors.rows(["a"]), wide, sure).floor_ns[0] == 8_000
+    floors.learn(floors.rows(["a"]), wide, sure)
+    assert floors.known(floors.rows(["a"]), wide, sure).floor_ns[0] == 20_000
 
 
 def test_noise_is_what_quiet_windows_have_shown():
@@ -159,13 +151,14 @@ def test_noise_is_what_quiet_windows_have_shown():
 
     Not before there are some, and without those in which queues made the gaps.
     """
-    floors = no_floors()
+    floors = DelayFloors()
+    row = floors.rows(["a"])
     for gap in (9.0, 400.0, 8.0):
-        floors.learn(FIRST, np.array([8_000.0]), np.array([20.0]), np.array([gap]))
-    assert np.isnan(floors.noise_ns(FIRST)[0])
+        floors.learn(row, np.array([8_000.0]), np.array([20.0]), np.array([gap]))
+    assert np.isnan(floors.noise_ns(row)[0])
     for gap in (np.inf, 7.0, 5_000.0, 12.0, 300.0, 11.0):
-        floors.learn(FIRST, np.array([8_000.0]), np.array([20.0]), np.array([gap]))
-    assert floors.noise_ns(FIRST)[0] == 8.0
+        floors.learn(row, np.array([8_000.0]), np.array([20.0]), np.array([gap]))
+    assert floors.noise_ns(row)[0] == 8.0
 
 
 @pytest.mark.parametrize(
@@ -177,7 +170,7 @@ def test_noise_is_what_was_seen_within_what_stamps_of_a_kind_can_have(seen, pure
     And as usual where nothing was seen.
     """
     told = batch(straight())
-    streams = tuple(msgspec.structs.replace(stream, pure_forth=pure, pure_back=pure) for stream in told.each_stream())
+    streams = tuple(msgspec.structs.replace(stream, pure_forth=pure, pure_back=pure) for stream in told.streams)
     clouds = gather([msgspec.structs.replace(told, streams=streams)], numbers, 0.0125)
     assert clouds.with_noise(np.array([seen])).noise_ns.tolist() == [noise]
 
@@ -186,7 +179,7 @@ def near(told, *counts):
     """The batch of clocks that run alike, with how many probes of each of its streams came near the floor."""
     streams = (
         msgspec.structs.replace(stream, near_forth=forth, near_back=back, least_ppb=-5.0, most_ppb=5.0)
-        for stream, (forth, back) in zip(told.each_stream(), counts, strict=True)
+        for stream, (forth, back) in zip(told.streams, counts, strict=True)
     )
     return msgspec.structs.replace(told, streams=tuple(streams))
 
@@ -223,9 +216,9 @@ def test_one_loaded_direction_does_not_seem_longer():
 
 def test_windows_that_are_all_alike_are_no_trouble():
     """A floor that is known to the nanosecond is still known no better than stamps repeat."""
-    floors = no_floors()
+    floors = DelayFloors()
     for _ in range(5):
-        floors.learn(FIRST, np.array([8_000.0]), np.array([25.0]))
+        floors.learn(floors.rows(["node0.rail0>node1.rail0#0"]), np.array([8_000.0]), np.array([25.0]))
     pairs = measured([batch(straight())], floors)
     assert offset(pairs) == pytest.approx(AHEAD, abs=1)
     assert 25 <= np.sqrt(pairs.variance[0]) < 100
@@ -239,8 +232,8 @@ def test_a_late_direction_moves_the_offset_by_less_than_half_of_what_it_was_late
         (0, 0, when, 8_000 + round(late)) for when, late in zip(at, 3_000 + random.exponential(60_000, 40), strict=True)
     ]
     back = [(0, 1, when, 8_000 + round(late)) for when, late in zip(at, random.exponential(30, 40), strict=True)]
-    floors = no_floors()
-    floors.learn(FIRST, np.array([8_000.0]), np.array([5.0]))
+    floors = DelayFloors()
+    floors.learn(floors.rows(["node0.rail0>node1.rail0#0"]), np.array([8_000.0]), np.array([5.0]))
     late_ns = min(delay for _, _, _, delay in forth) - 8_000
     assert late_ns > 3_000
     assert abs(offset(measured([batch(forth + back)], floors)) - AHEAD) < late_ns / 10

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foliot_schemas import StampBatch
-from foliot_schemas.columns import pack
 from foliot_schemas.names import parse_path
 
 if TYPE_CHECKING:
     from foliot_schemas import Nic, Node
-    from foliot_schemas.observation import StreamList
-
-_MOST_REMEMBERED = 1 << 20
-"""Paths in the lists that are remembered: five times those of a shard of 10,000 nodes."""
+    from foliot_schemas.observation import Stream
 
 
 class Admission:
@@ -35,15 +31,10 @@ class Admission:
         self._nics: dict[str, Nic] = {}
         self._ends: dict[str, tuple[str, str]] = {}
         """The clocks at both ends of each path that was asked for since the inventory changed last."""
-        self._admitted: set[StreamList] = set()
-        """Lists of streams that were admitted whole since then."""
-        self._remembered = 0
 
     def learn(self, name: str, node: Node | None) -> None:
         """Takes a node's record; None: it has left."""
         self._ends.clear()
-        self._admitted.clear()
-        self._remembered = 0
         known = self._nodes.pop(name, None)
         for nic in () if known is None else known.nics:
             self._nics.pop(nic.name, None)
@@ -56,38 +47,32 @@ class Admission:
         if batch.node not in self._nodes:
             self.foreign[""] += 1
             return None
-        listed = batch.stream_list()
-        if listed in self._admitted:
-            return batch
-        known = [self._knows(path, ends) for path, ends in zip(listed.paths, listed.ends, strict=True)]
+        ends = self._ends.get
+        # As a rule, all have been asked for before: a call for each would take as long as all else.
+        known = [ends(stream.path) == (stream.initiator, stream.responder) for stream in batch.streams]
         if all(known):
-            self._remember(listed)
+            return batch
+        known = [self._knows(stream) for stream in batch.streams]
+        if all(known):
             return batch
         self.foreign[batch.node] += known.count(False)
-        kept = np.array(known, bool)
+        place = np.cumsum(known) - 1
         rows = batch.rows()
-        rows = rows[kept[rows["stream"]]]
-        rows["stream"] = (np.cumsum(kept) - 1)[rows["stream"]]
-        paths = tuple(path for path, is_known in zip(batch.paths, known, strict=True) if is_known)
+        rows = rows[np.array(known, bool)[rows["stream"]]]
+        rows["stream"] = place[rows["stream"]]
+        streams = tuple(stream for stream, is_known in zip(batch.streams, known, strict=True) if is_known)
         header = {name: getattr(batch, name) for name in batch.__struct_fields__ if name != "columns"}
-        return StampBatch.of(rows, **header | {"paths": paths, "described": pack(batch.stream_rows()[kept])})
+        return StampBatch.of(rows, **header | {"streams": streams})
 
-    def _remember(self, listed: StreamList) -> None:
-        self._remembered += len(listed.paths)
-        if self._remembered > _MOST_REMEMBERED:
-            self._admitted.clear()
-            self._remembered = len(listed.paths)
-        self._admitted.add(listed)
-
-    def _knows(self, path: str, clocks: tuple[str, str]) -> bool:
-        """Whether a path lies between two known NICs, and is stamped by their clocks, which these are."""
-        ends = self._ends.get(path)
+    def _knows(self, stream: Stream) -> bool:
+        """Whether a stream's path lies between two known NICs, and is stamped by their clocks."""
+        ends = self._ends.get(stream.path)
         if ends is None:
-            ends = self._clocks(path)
+            ends = self._clocks(stream.path)
             if ends is None:
                 return False
-            self._ends[path] = ends
-        return ends == clocks
+            self._ends[stream.path] = ends
+        return ends == (stream.initiator, stream.responder)
 
     def _clocks(self, name: str) -> tuple[str, str] | None:
         """The clocks at the ends of a path; None: there is no such path."""

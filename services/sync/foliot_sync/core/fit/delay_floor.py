@@ -12,9 +12,10 @@ import numpy as np
 
 from foliot import native
 from foliot.columns import grown
+from foliot_sync.core.clock_numbers import ClockNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from foliot_sync.core.arrays import Floats, Ints
 
@@ -53,19 +54,22 @@ class DelayFloors:
     """The half-widths of each stream's latest windows, and by how much each is expected to be too wide."""
 
     def __init__(self) -> None:
+        self._numbers = ClockNumbers()
         self._widths = np.full((0, REMEMBERED), np.inf)
         self._doubts = np.full((0, REMEMBERED), np.inf)
         self._gaps = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
 
-    def make_room(self, streams: int) -> None:
-        """Makes a row for each of so many streams: before they are asked for."""
-        if streams > len(self._next):
-            room = max(64, streams, 2 * len(self._next))
+    def rows(self, paths: Sequence[str]) -> Rows:
+        """The rows of streams, made when they are new."""
+        rows = np.fromiter(map(self._numbers.__getitem__, paths), np.int64, len(paths))
+        if len(self._numbers) > len(self._next):
+            room = max(64, len(self._numbers), 2 * len(self._next))
             self._widths, self._doubts, self._gaps = (
                 grown(each, room, np.inf) for each in (self._widths, self._doubts, self._gaps)
             )
             self._next = grown(self._next, room)
+        return rows
 
     def least(self, rows: Rows) -> Floats:
         """The least half-widths of the latest windows; inf where there were none."""

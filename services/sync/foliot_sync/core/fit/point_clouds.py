@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from foliot import native
-from foliot_schemas.observation import STAMP_KINDS, StampRow, StreamRow
+from foliot_schemas.observation import StampRow
 from foliot_sync.core.arrays import take
 from foliot_sync.core.fit.soft_margin import Sides
 from foliot_sync.settings import NANOSECONDS
@@ -17,7 +17,7 @@ from foliot_sync.settings import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from foliot_schemas.observation import StampBatch
+    from foliot_schemas.observation import StampBatch, Stream
     from foliot_sync.core.arrays import Floats, Ints, Mask
 
     BatchColumns = Sequence[tuple[bytes, ...]]
@@ -49,8 +49,8 @@ class PointClouds(NamedTuple):
     """Two rows a stream: upper, then lower reflected."""
     share: Floats
     """Per side: of its probes near the floor, how many the sparser side of the stream has; nan: nobody knows."""
-    stream: Ints
-    """Of each stream, its number among those of all batches."""
+    paths: tuple[str, ...]
+    """Path of each stream."""
     pair: Ints
     """Pair of each stream."""
     initiator: Ints
@@ -97,8 +97,9 @@ class PointClouds(NamedTuple):
         streams = pairs[self.pair]
         sides = np.repeat(streams, 2)
         columns: Any = (column[pairs] for column in self[4:])
+        paths = tuple(self.paths[stream] for stream in np.flatnonzero(streams))
         pair = (np.cumsum(pairs) - 1)[self.pair[streams]]
-        return PointClouds(take(self.sides, sides), self.share[sides], self.stream[streams], pair, *columns)
+        return PointClouds(take(self.sides, sides), self.share[sides], paths, pair, *columns)
 
 
 class _Streams(NamedTuple):
@@ -123,18 +124,20 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         index: the number of a clock, by name.
         tolerated_share: the share of a side's points that a line may ignore; a batch may have kept fewer.
     """
-    known = _streams(batches, index)
-    if not len(known.batch):
+    every = [stream for batch in batches for stream in batch.streams]
+    if not every:
         return None
-    own = np.fromiter((index(batch.node) for batch in batches), np.int64, len(batches))
-    foreign = known.ends[0] != own[known.batch]
+    known = _streams(batches, every, index)
+    foreign = (
+        known.ends[0] != np.fromiter((index(batch.node) for batch in batches), np.int64, len(batches))[known.batch]
+    )
     since_ns, until_ns = _columns(batches, ("since_ns", "until_ns"))
     # A NIC's own clock has another epoch than the host's, in which the batch says what it covers.
     limits = (
         np.where(foreign, _LIMITS.min, (since_ns - _SLACK_NS)[known.batch]),
         np.where(foreign, _LIMITS.max, (until_ns + _SLACK_NS)[known.batch]),
     )
-    columns = list(map(itemgetter(*StampRow.names or ()), map(attrgetter("columns"), batches)))
+    columns = [tuple([batch.columns[name] for name in StampRow.names or ()]) for batch in batches]
     counts, low_ns, high_ns = _extents(columns, known.starts, limits, known.pair, len(known.first))
     near = (until_ns - since_ns)[known.batch[known.first]] < _HOUR_NS
     # No window is longer, and no clock goes so wrong within one. Stamps that lie further apart were made up, and floats
@@ -155,56 +158,52 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         foreign[first], (low_ns[0] // 2 + high_ns[0] // 2)[pairs], (since_ns // 2 + until_ns // 2)[of_batch]
     )
     base_ns = low_ns[1][pairs]
-    row, at, base = np.full(len(both), -1), np.zeros(len(both), np.int64), np.zeros(len(both), np.int64)
+    row, at, base = np.full(len(every), -1), np.zeros(len(every), np.int64), np.zeros(len(every), np.int64)
     row[chosen], at[chosen], base[chosen] = 2 * np.arange(len(chosen)), at_ns[pair], base_ns[pair]
     counts = counts[np.repeat(both, 2)]
     x, y = _fill(columns, known.starts, limits, (row, at, base), (len(counts), int(counts.max())))
     sides = Sides(x, y, np.ones_like(counts), counts)
     # The share is of the points before pruning. Of the points that are left, only the layers that were kept are whole.
-    pure, near_floor = (_of_sides(batches, said, chosen) for said in ("pure", "near"))
+    used = every if both.all() else [every[stream] for stream in chosen]
+    pure = _of_sides(used, "pure_forth", "pure_back")
     tolerated = np.repeat(np.maximum(_columns(batches, ("tolerated",))[0], 1)[known.batch[chosen]], 2)
     wanted = np.rint(np.maximum(sides.counts, pure) * tolerated_share).astype(np.int64)
-    kind = _described(batches, "kind")[first]
+    slopes = [every[stream] for stream in first]
     return PointClouds(
-        sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))), _shares(near_floor), chosen, pair,
-        known.ends[0, first], known.ends[1, first], at_ns, base_ns,
-        _described(batches, "least_ppb")[first], _described(batches, "most_ppb")[first],
-        np.array([NOISE_NS[each] for each in STAMP_KINDS])[kind],
-        *np.array([NOISE_RANGES_NS[each] for each in STAMP_KINDS])[kind].T,
+        sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))), _shares(used),
+        tuple(map(attrgetter("path"), used)), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
+        np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
+        np.array([NOISE_NS[stream.kind] for stream in slopes]),
+        *np.array([NOISE_RANGES_NS[stream.kind] for stream in slopes]).T,
     )  # fmt: skip
 
 
-def _streams(batches: Sequence[StampBatch], index: Callable[[str], int]) -> _Streams:
+def _streams(batches: Sequence[StampBatch], every: Sequence[Stream], index: Callable[[str], int]) -> _Streams:
     """The clocks at both ends of each stream, and its pair."""
-    counts, names = (
-        np.fromiter(map(len, map(attrgetter(field), batches)), np.int64, len(batches)) for field in ("paths", "clocks")
+    ends = np.stack(
+        [
+            np.fromiter(map(index, map(attrgetter(end), every)), np.int64, len(every))
+            for end in ("initiator", "responder")
+        ]
     )
+    counts = np.fromiter((len(each.streams) for each in batches), np.int64, len(batches))
     batch = np.repeat(np.arange(len(batches)), counts)
-    clock = np.fromiter(map(index, chain.from_iterable(map(attrgetter("clocks"), batches))), np.int64, int(names.sum()))
-    first_clock = (np.cumsum(names) - names)[batch]
-    ends = np.stack([clock[first_clock + _described(batches, end)] for end in ("initiator", "responder")])
-    clocks = int(clock.max(initial=0)) + 1
+    clocks = int(ends.max()) + 1
     _, first, pair = np.unique((batch * clocks + ends[0]) * clocks + ends[1], return_index=True, return_inverse=True)
     return _Streams(np.concatenate(([0], np.cumsum(counts))), batch, ends, pair, first)
 
 
-def _shares(near: Floats) -> Floats:
+def _shares(streams: Sequence[Stream]) -> Floats:
     """The share of each side's probes that leaves both sides of a stream with equally many near their floors."""
-    near = near.reshape(-1, 2)
+    near = _of_sides(streams, "near_forth", "near_back").reshape(-1, 2)
     least = near.min(axis=1, keepdims=True)
     share = np.maximum(least / np.maximum(near, 1.0), _LEAST_SHARE)
     return np.where(least >= _FEWEST_NEAR, share, np.nan).ravel()
 
 
-def _of_sides(batches: Sequence[StampBatch], said: str, chosen: Ints) -> Floats:
-    """What is said of either direction of the chosen streams, one element a side."""
-    both = np.stack([_described(batches, f"{said}_{way}")[chosen] for way in ("forth", "back")], axis=1)
-    return both.astype(np.float64).ravel()
-
-
-def _described(batches: Sequence[StampBatch], column: str) -> Any:
-    """What all batches say of their streams, one element a stream."""
-    return np.frombuffer(b"".join([batch.described[column] for batch in batches]), StreamRow[column])
+def _of_sides(streams: Sequence[Stream], forth: str, back: str) -> Floats:
+    """What streams say of either direction, one element a side."""
+    return np.fromiter(chain.from_iterable(map(attrgetter(forth, back), streams)), np.float64, 2 * len(streams))
 
 
 def _columns(batches: Sequence[StampBatch], names: Sequence[str]) -> list[Ints]:

@@ -46,8 +46,7 @@ class Reassembly:
             raise ValueError(f"a batch of {batch.node} ends at {batch.until_ns}, not after it began")
         latest_ns = self._latest_ns.get(batch.node, batch.until_ns)
         behind_ns = latest_ns - batch.until_ns
-        # No two batches of a node hold probes that arrived at the same times, and one column is read sooner than all.
-        content = hash((batch.until_ns, batch.columns["receive_ns"]))
+        content = hash((batch.until_ns, batch.streams, *sorted(batch.columns.items())))
         seen = self._seen.get(batch.node, {})
         if self._late_ns < behind_ns < _RESTART_NS or content in seen:
             return False

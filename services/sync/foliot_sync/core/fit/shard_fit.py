@@ -16,7 +16,6 @@ from foliot_sync.core.fit.delay_tails import DelayTails
 from foliot_sync.core.fit.pair_estimate import PairEstimates, measure
 from foliot_sync.core.fit.point_clouds import gather
 from foliot_sync.core.fit.reassembly import Reassembly
-from foliot_sync.core.fit.stream_numbers import StreamNumbers
 from foliot_sync.core.lasting_misfit import LastingMisfits
 from foliot_sync.core.limits import RATE_LIMIT_PPB
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from foliot_schemas.observation import StampBatch
-    from foliot_sync.core.arrays import Floats, Ints, Mask
+    from foliot_sync.core.arrays import Ints, Mask
     from foliot_sync.core.fit.delay_tails import TailShapes
     from foliot_sync.core.fit.pair_estimate import Misfits, Widths
     from foliot_sync.core.fit.reassembly import Arrival
@@ -77,12 +76,9 @@ class ShardFit:
         self._reassembly = Reassembly(settings.window_ns)
         self._numbers = ClockNumbers()
         self._names: list[str] = []
-        self._streams = StreamNumbers()
         self._floors = DelayFloors()
         self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
-        self._longer_ns = np.zeros(0)
-        """By how much longer each stream takes forth than back."""
         self._misfits = LastingMisfits()
         self._last: _Shown | None = None
         """Of the last window's streams that a straight line fitted, not yet learnt."""
@@ -101,13 +97,11 @@ class ShardFit:
 
     def fit(self, arrivals: Sequence[Arrival], now_ns: int) -> Fits:
         """Fits batches that were taken; others may be added meanwhile."""
-        batches = [each.batch for each in arrivals]
-        clouds = gather(batches, self._numbers.__getitem__, self._settings.tolerated_share)
+        clouds = gather([each.batch for each in arrivals], self._numbers.__getitem__, self._settings.tolerated_share)
         pairs: PairEstimates | None = None
         clocks: tuple[str, ...] = ()
         if clouds is not None:
-            rows = self._streams.of(batches)[clouds.stream]
-            self._floors.make_room(len(self._streams))
+            rows = self._floors.rows(clouds.paths)
             # A probe knows how fast its clocks run as long as their last state has not been contradicted.
             trusted = (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)[clouds.pair]
             self._learn(rows[trusted])
@@ -118,7 +112,7 @@ class ShardFit:
                 self._floors,
                 self._tails,
                 self._settings,
-                longer_ns=self._longer(rows),
+                longer_ns=self._asymmetries.of(clouds.paths),
                 lasting_ns=self._misfits.of(rows),
             )
             self._last = take(_Shown(rows, trusted, widths, shapes, misfits), ~pairs.torn[clouds.pair])
@@ -139,14 +133,6 @@ class ShardFit:
             for batch, arrived_ns in arrivals
         }
         return Fits(clocks, pairs, tuple(latest.values()))
-
-    def _longer(self, rows: Ints) -> Floats:
-        """By how much longer these streams take forth than back, as the settings say."""
-        known = len(self._longer_ns)
-        if known < len(self._streams):
-            new = self._asymmetries.of(self._streams.paths(known))
-            self._longer_ns = np.concatenate((self._longer_ns, new))
-        return self._longer_ns[rows]
 
     def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:
         """The pairs with numbers for only their own clocks, and the names of those."""
