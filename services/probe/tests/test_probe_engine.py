@@ -38,6 +38,8 @@ pytestmark = [pytest.mark.net, pytest.mark.usefixtures("packets")]
 SETTINGS = ProbeSettings()
 TICK_NS = SETTINGS.tick_ms * 1_000_000
 PORT = 7946
+READINGS_NS = 200
+"""By so much two packet loops may be apart that turn one kernel's stamps into local time, each by its own readings."""
 
 
 def quiet(changes):
@@ -47,7 +49,10 @@ def quiet(changes):
 
 @pytest.mark.parametrize("network", ["10.99.0", "10.98.0"], ids=["wire", "tunnel"])
 def test_every_probe_is_stamped_at_both_ends(tunnel, network):
-    """Kernel stamps, complete in both directions, also through a tunnel; no delay is negative."""
+    """Kernel stamps, complete in both directions, also through a tunnel.
+
+    No delay is negative by more than the two ends' readings of the kernel's clocks err.
+    """
     pair = tunnel.engines(network)
     for _ in range(40):
         assert quiet(pair.tick())
@@ -62,7 +67,7 @@ def test_every_probe_is_stamped_at_both_ends(tunnel, network):
         assert number[0] < 20
         padded = set(range(number[0], count - 4)) - set(number)  # they take longer, which is not for clocks
         assert full - 3 <= len(padded) <= full
-        assert (done.receive_ns > done.transmit_ns).all()
+        assert (done.receive_ns - done.transmit_ns > -READINGS_NS).all()
         assert (done.receive_ns - done.transmit_ns < 1_000_000_000).all()
     assert pair.ends[0].packets.kinds()[0] == pair.ends[1].packets.kinds()[0] == KERNEL
     assert other.received[0] == other.proven[0] > 30
