@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from foliot.node.rtnetlink import attributes
 from foliot_lab.fabric import rtnetlink
 from foliot_lab.scenario.topology import MTU_BYTES
 
@@ -103,11 +104,11 @@ def ask_counters() -> bytes:
 def counted(answer: bytes) -> Counted | None:
     """What an answer to that says of a shaped device; None: it is about another queue."""
     _, index, _, parent, _ = _TCMSG.unpack_from(answer)
-    found = rtnetlink.attributes(answer, _TCMSG.size)
+    found = attributes(answer, _TCMSG.size)
     if parent != _ROOT or found.get(_TCA_KIND) != b"tbf\0":
         return None
-    statistics = rtnetlink.attributes(found[_TCA_STATISTICS])
-    parameters = rtnetlink.attributes(found[_TCA_OPTIONS])[_TBF_PARAMETERS]
+    statistics = attributes(found[_TCA_STATISTICS])
+    parameters = attributes(found[_TCA_OPTIONS])[_TBF_PARAMETERS]
     return Counted(
         device=index,
         sent_bytes=struct.unpack_from("=Q", statistics[_STATISTICS_BASIC])[0],

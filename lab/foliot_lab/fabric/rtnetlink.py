@@ -12,6 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from foliot.node.rtnetlink import attributes, messages
 from foliot_lab.fabric.namespaces import make_socket
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _TABLE_MAIN, _PROTOCOL_STATIC, _UNICAST = 254, 4, 1
 _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=8BI")
 _ATTRIBUTE = struct.Struct("=HH")
-_KIND = 0x3FFF
-"""Without the flags that the kernel may set in a kind (NLA_TYPE_MASK)."""
 _PATIENCE_S = 5.0
 """The kernel answers in microseconds; waiting longer than this would hide that it does not."""
 
@@ -98,18 +97,6 @@ def ask_own_route(destination: str) -> bytes:
     )
 
 
-def attributes(body: bytes, offset: int = 0) -> dict[int, bytes]:
-    """The values of the attributes that follow in a message or in another attribute, by kind."""
-    found = {}
-    while offset + _ATTRIBUTE.size <= len(body):
-        length, kind = _ATTRIBUTE.unpack_from(body, offset)
-        if length < _ATTRIBUTE.size:
-            break
-        found[kind & _KIND] = body[offset + _ATTRIBUTE.size : offset + length]
-        offset += length + -length % 4
-    return found
-
-
 class Rtnetlink:
     """One routing socket inside one namespace. Synchronous: a request is over when the kernel has done it."""
 
@@ -129,7 +116,7 @@ class Rtnetlink:
         length, kind, flags, _, _ = _HEADER.unpack_from(asked)
         self._socket.send(_HEADER.pack(length, kind, flags, self._sequence, 0) + asked[_HEADER.size :])
         while True:
-            for answer, sequence, body in _messages(self._socket.recv(65536)):
+            for answer, sequence, body in _told(self._socket.recv(65536)):
                 if sequence != self._sequence:  # A late answer to a request that ran out of patience.
                     continue
                 if answer != _ERROR:
@@ -160,7 +147,7 @@ class Rtnetlink:
         length, kind, flags, _, _ = _HEADER.unpack_from(asked)
         self._socket.send(_HEADER.pack(length, kind, flags, self._sequence, 0) + asked[_HEADER.size :])
         while True:
-            for answer, sequence, body in _messages(self._socket.recv(65536)):
+            for answer, sequence, body in _told(self._socket.recv(65536)):
                 if sequence != self._sequence:
                     continue
                 if answer == _DONE:
@@ -186,15 +173,13 @@ def acknowledged(data: bytes, where: str) -> int:
     Raises:
         OSError: it refused one, with its error number.
     """
-    numbers = [-struct.unpack_from("=i", body)[0] for answer, _, body in _messages(data) if answer == _ERROR]
+    numbers = [-struct.unpack_from("=i", body)[0] for answer, _, body in _told(data) if answer == _ERROR]
     for number in filter(None, numbers):
         raise OSError(number, f"{os.strerror(number)} (netlink request in {where})")
     return len(numbers)
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    offset = 0
-    while offset < len(data):
-        length, kind, _, sequence, _ = _HEADER.unpack_from(data, offset)
-        yield kind, sequence, data[offset + _HEADER.size : offset + length]
-        offset += length + -length % 4
+def _told(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The kind, the sequence number and the body of each message."""
+    for each in messages(data):
+        yield each.kind, each.sequence, data[each.begin : each.end]

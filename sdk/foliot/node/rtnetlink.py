@@ -43,6 +43,16 @@ _KIND = 0x3FFF
 """Without the flags of an attribute's kind (NLA_TYPE_MASK)."""
 
 
+class Message(NamedTuple):
+    """The head of a message, and where its body lies among the bytes received."""
+
+    kind: int
+    flags: int
+    sequence: int
+    begin: int
+    end: int
+
+
 class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a network device as the kernel just told it."""
 
@@ -90,15 +100,15 @@ def read(data: bytes) -> Iterator[LinkChange | LinkAddress]:
 
     It passes over all else, such as what bridges tell of their ports.
     """
-    for kind, _, body, end in _messages(data):
+    for kind, _, _, body, end in messages(data):
         if kind in {_NEW_LINK, _DELETE_LINK} and body + _LINK.size <= end:
             family, _, index, flags, _ = _LINK.unpack_from(data, body)
             if family == socket.AF_UNSPEC:
-                yield _link(index, flags, _attributes(data, body + _LINK.size, end), gone=kind == _DELETE_LINK)
+                yield _link(index, flags, attributes(data, body + _LINK.size, end), gone=kind == _DELETE_LINK)
         elif kind == _NEW_ADDRESS and body + _ADDRESS.size <= end:
             family, _, _, _, index = _ADDRESS.unpack_from(data, body)
             if family == socket.AF_INET:
-                found = _attributes(data, body + _ADDRESS.size, end)
+                found = attributes(data, body + _ADDRESS.size, end)
                 yield LinkAddress(index, socket.inet_ntoa(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS]))
 
 
@@ -121,22 +131,22 @@ async def _ask(asked: socket.socket, kind: int) -> list[LinkChange | LinkAddress
     is_whole = True
     while True:
         data = await asyncio.get_running_loop().sock_recv(asked, RECEIVE_BYTES)
-        for told, flags, rest, _ in _messages(data):
-            is_whole &= not flags & _NLM_F_DUMP_INTR
-            if told == _NLMSG_DONE:
+        for told in messages(data):
+            is_whole &= not told.flags & _NLM_F_DUMP_INTR
+            if told.kind == _NLMSG_DONE:
                 return found if is_whole else None
-            if told == _NLMSG_ERROR:
-                number = -_ERRNO.unpack_from(data, rest)[0]
+            if told.kind == _NLMSG_ERROR:
+                number = -_ERRNO.unpack_from(data, told.begin)[0]
                 raise OSError(number, os.strerror(number))
         found += read(data)
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """The kind and the flags of each message, and where its body begins and ends."""
+def messages(data: bytes) -> Iterator[Message]:
+    """The messages in what a netlink socket has received."""
     at = 0
     while at + _HEADER.size <= len(data):
-        length, kind, flags, _, _ = _HEADER.unpack_from(data, at)
-        yield kind, flags, at + _HEADER.size, min(at + length, len(data))
+        length, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
+        yield Message(kind, flags, sequence, at + _HEADER.size, min(at + length, len(data)))
         at += max(length + -length % 4, _HEADER.size)
 
 
@@ -153,9 +163,13 @@ def _link(index: int, flags: int, found: dict[int, bytes], *, gone: bool) -> Lin
     )  # fmt: skip
 
 
-def _attributes(data: bytes, at: int, end: int) -> dict[int, bytes]:
-    """The values of a message's attributes, those within others left out."""
-    found = {}
+def attributes(data: bytes, at: int = 0, end: int | None = None) -> dict[int, bytes]:
+    """The values of the attributes from here on, by kind: of a message, or within another attribute.
+
+    Parameters:
+        end: where they end; None: with the data.
+    """
+    found, end = {}, len(data) if end is None else end
     while at + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if length < _ATTRIBUTE.size:

@@ -14,7 +14,7 @@ import msgspec
 
 from foliot_agent.core.overlay_layout import Route, Rule
 
-HEADER = struct.Struct("=IHHII")
+_HEADER = struct.Struct("=IHHII")
 """Length, kind, flags, sequence number, port (struct nlmsghdr)."""
 _ROUTE = struct.Struct("=8BI")
 """Family, two prefix lengths, type of service, table, protocol, scope, type, flags (struct rtmsg); of a rule: family,
@@ -95,7 +95,7 @@ def _rule(kind: int, flags: int, rule: Rule) -> bytes:
 
 def _message(kind: int, flags: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
-    return HEADER.pack(HEADER.size + len(body), kind, _REQUEST | _ACK | flags, 0, 0) + body
+    return _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | _ACK | flags, 0, 0) + body
 
 
 def _address(kind: int, address: str) -> bytes:

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Protocol, Self
 
-from foliot_agent.core.route_requests import HEADER
+from foliot.node import rtnetlink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,10 +94,5 @@ class RouteSocket:
 
 def _acknowledged(data: bytes) -> list[tuple[int, int]]:
     """The sequence numbers and errors of the acknowledgements in a datagram."""
-    found, at = [], 0
-    while at + HEADER.size + _CODE.size <= len(data):
-        length, kind, _, sequence, _ = HEADER.unpack_from(data, at)
-        if kind == _ERROR:
-            found.append((sequence, -_CODE.unpack_from(data, at + HEADER.size)[0]))
-        at += max(length + -length % 4, HEADER.size)
-    return found
+    told = (each for each in rtnetlink.messages(data) if each.kind == _ERROR)
+    return [(each.sequence, -_CODE.unpack_from(data, each.begin)[0]) for each in told]
