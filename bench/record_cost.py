@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import statistics
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from bench.document import Document
 from bench.table import show
 from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_lab.measure.machine import CpuTimes
+from foliot_lab.services.ports import keep
 from foliot_lab.workload.train.ranks import missing
 from foliot_schemas import CollectiveBatch
 
@@ -99,30 +99,29 @@ class _Clock:
 
 async def _run(folder: Path, arguments: argparse.Namespace) -> NDArray[np.float64]:
     """How long each step of a run took, in ms."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    lever = folder / "lever"
-    lever.write_text(f"data-slow {arguments.wait_ms:g}")
-    ranks = []
-    for rank in range(_RANKS):
-        environment = {
-            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        with (folder / f"{rank}.log").open("wb") as log:
-            ranks.append(
-                await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "bench.record_job", "--address", f"127.0.0.{rank + 1}",
-                    "--record", str(folder / f"{rank}.jsonl"), "--steps", str(arguments.steps),
-                    "--gradient-bytes", str(round(arguments.gradient_mb * 1e6)), "--lever", str(lever),
-                    "--block", str(arguments.block), "--job-told", _NAME, "--rank-socket", str(folder / "ranks"),
-                    env=environment, stdout=log, stderr=log,
-                )
-            )  # fmt: skip
-    for process in ranks:
-        if await process.wait():
-            raise RuntimeError(f"a rank failed: {(folder / '0.log').read_text()}")
+    with keep() as keeper:
+        port = keeper.getsockname()[1]
+        lever = folder / "lever"
+        lever.write_text(f"data-slow {arguments.wait_ms:g}")
+        ranks = []
+        for rank in range(_RANKS):
+            environment = {
+                **os.environ, "RANK": str(rank), "WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+            }  # fmt: skip
+            with (folder / f"{rank}.log").open("wb") as log:
+                ranks.append(
+                    await asyncio.create_subprocess_exec(
+                        sys.executable, "-m", "bench.record_job", "--address", f"127.0.0.{rank + 1}",
+                        "--record", str(folder / f"{rank}.jsonl"), "--steps", str(arguments.steps),
+                        "--gradient-bytes", str(round(arguments.gradient_mb * 1e6)), "--lever", str(lever),
+                        "--block", str(arguments.block), "--job-told", _NAME, "--rank-socket", str(folder / "ranks"),
+                        env=environment, stdout=log, stderr=log,
+                    )
+                )  # fmt: skip
+        for process in ranks:
+            if await process.wait():
+                raise RuntimeError(f"a rank failed: {(folder / '0.log').read_text()}")
     lines = [json.loads(line) for line in (folder / "0.jsonl").read_text().splitlines()]
     return np.array([(line["ended_ns"] - line["began_ns"]) * 1e-6 for line in lines])
 

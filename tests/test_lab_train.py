@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -60,12 +59,9 @@ def losses(folder: Path) -> dict[str, list[float]]:
     return {file.stem: [json.loads(line)["loss"] for line in file.read_text().splitlines()] for file in files}
 
 
-def undisturbed(folder: Path, steps: int) -> dict[str, list[float]]:
+def undisturbed(folder: Path, steps: int, port: int) -> dict[str, list[float]]:
     """What the same job loses where no link ever fails: on this machine's loopback addresses."""
     folder.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     ranks = []
     for rank in range(HOSTS):
         environment = {
@@ -92,7 +88,7 @@ def ended_lab_ns(folder: Path, known: dict[str, int]) -> dict[str, list[int]]:
     return {node: [step["ended_ns"] + base_ns for step in done] for node, done in steps.items()}
 
 
-def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
+def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path, kept_port):
     """Its losses are to the bit those of a job that no fault befell, and it went on after the healing."""
     (tmp_path / "train.toml").write_text(SCENARIO)
     told = lab_report(tmp_path / "train.toml", tmp_path)
@@ -115,4 +111,6 @@ def test_a_job_that_loses_a_link_goes_on_and_loses_nothing_else(tmp_path):
         <= steps
     )
     assert all(of_rank[-1] > fault["healed_ns"] for of_rank in ended.values())
-    assert undisturbed(tmp_path / "undisturbed", steps) == {node: values[:steps] for node, values in seen.items()}
+    assert undisturbed(tmp_path / "undisturbed", steps, kept_port) == {
+        node: values[:steps] for node, values in seen.items()
+    }

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import textwrap
 import time
 
@@ -20,14 +19,16 @@ from foliot_agent.ranks.rank_socket import RankSocket
 from foliot_lab.faults.connection_resets import reset_connections
 from foliot_schemas import RankChange, ReplaceRank
 from patience import patience
+from ports import port_for
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="make train installs PyTorch")
 
 SIZE, STEPS = 3, 80
 PROGRAM = textwrap.dedent(
     """
-    import json, os, sys, time
+    import faulthandler, json, os, signal, sys, time
     from pathlib import Path
+    faulthandler.register(signal.SIGUSR1, chain=False)
     import torch
     from torch.nn.parallel import DistributedDataParallel
     import foliot.torch
@@ -128,8 +129,7 @@ class Job:
         self.telling = asyncio.create_task(self.ranks.tell())
         self.handler = RankHandler("node0", self.ranks, Clock(), RestartCache("", "node0", "here"))
         (folder / "rank.py").write_text(PROGRAM)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
+        port = str(port_for(self))
         meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(SIZE), "GLOO_SOCKET_IFNAME": "lo"}
         roles = [{"RANK": str(rank)} for rank in range(SIZE)] + [{"FOLIOT_SPARE": "1"}] * spares
         self.processes = []
@@ -163,10 +163,18 @@ class Job:
         return next(each.process.pid for each in self.ranks._connections if each.worker is worker)
 
     async def until(self, condition):
-        """Waits for it."""
-        async with asyncio.timeout(patience(180)):
-            while not condition():  # noqa: ASYNC110 - processes
-                await asyncio.sleep(0.01)
+        """Waits for it; if it does not come, says what all processes have said, and where they stand."""
+        try:
+            async with asyncio.timeout(patience(180)):
+                while not condition():  # noqa: ASYNC110 - processes
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            for process in self.processes:
+                process.send_signal(signal.SIGUSR1)
+            await asyncio.sleep(2)
+            logs = [f"{path.name}:\n{path.read_text()}" for path in sorted(self.folder.glob("*.log"))]
+            reports = "\n".join(str(each.report) for each in self.ranks.workers("real"))
+            pytest.fail(f"waited in vain; reports:\n{reports}\n" + "\n".join(logs))
 
     async def until_step(self, step):
         """Waits until a rank has done so many steps in the present generation."""

@@ -5,15 +5,17 @@ import json
 import msgspec
 import pytest
 from made_runs import MS, QUIET, REFERENCE, SECOND, command, event, evidence, lab_ns
-from test_lab_job_report import HOME, jobs, run
+from test_lab_job_report import HOME, START, jobs, run
 
 from foliot_lab.faults.injection import Injection
 from foliot_lab.measure.bus_recorder import Heard
 from foliot_lab.measure.intervals import Intervals
 from foliot_lab.measure.link_load import Lane
 from foliot_lab.report.conclusion import conclude, lines
+from foliot_lab.report.contention_report import Verdicts
 from foliot_lab.report.report import build
 from foliot_lab.scenario.reading import parse_scenario
+from foliot_lab.scenario.spec import JobSpec
 from foliot_lab.workload.flow_loop import FlowPlan
 from foliot_lab.workload.flow_record import SLOT_NS
 from foliot_lab.workload.flow_ways import Way
@@ -111,6 +113,30 @@ def test_a_verdict_is_right_by_the_labs_truth(claim, right):
     made = told([said(**claim)])
     assert [each.right for each in made.contention] == [right]
     assert strays(made) == (0 if right else 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "right"),
+    [
+        ({"state": "own-nic", "who": "node2.rail0"}, True),
+        ({"state": "incast", "who": "node0.rail0"}, True),
+        ({"state": "own-nic", "who": "node3.rail0"}, False),
+        ({"state": "own-nic", "who": "node2.rail0", "at_s": 12.1}, False),
+        ({"flows": ("node0.rail0>node1.rail0", "node2.rail0>node1.rail0")}, True),
+        ({"flows": ("node0.rail0>node1.rail0", "node3.rail0>node1.rail0")}, False),
+        ({"flows": ("node0.rail0>node1.rail0", "node2.rail0>node1.rail0"), "at_s": 14.1}, False),
+        ({"flows": ("node0.rail0>node1.rail0", "node2.rail0>node1.rail0"), "links": ("10.110.0.3",)}, False),
+    ],
+)
+def test_ranks_of_a_training_job_meet_at_their_nics_and_on_full_links(claim, right):
+    """Their connections are not the lab's: what it knows is where they run, and which links were full."""
+    two = jobs(run(), full={UP: Intervals([(lab_ns(3), lab_ns(8))])})
+    trained = msgspec.structs.replace(
+        two, specs=(*two.specs, JobSpec(name="train", kind="train")), hosts=(*two.hosts, ("node0", "node1", "node2")),
+        ran={2: (START, lab_ns(6))},
+    )  # fmt: skip
+    made = msgspec.structs.replace(evidence(run(), [], {}, [said(**claim)]), jobs=trained)
+    assert [each.right for each in Verdicts(made, [], []).reports()] == [right]
 
 
 @pytest.mark.parametrize(("flows", "right"), [

@@ -276,12 +276,10 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def test_a_job_whose_rank_stands_still_ends_though_nobody_tells_it_so(tmp_path):
+def test_a_job_whose_rank_stands_still_ends_though_nobody_tells_it_so(tmp_path, kept_port):
     """No agent, no spare: the error says which collective took too long, and how long."""
     (tmp_path / "rank.py").write_text(PROGRAM)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(kept_port), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [
         subprocess.Popen(
             [sys.executable, str(tmp_path / "rank.py"), str(tmp_path)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,7 @@ import textwrap
 import pytest
 
 from patience import patience
+from ports import port_for
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("make train installs PyTorch", allow_module_level=True)
@@ -68,8 +68,7 @@ def run(tmp_path):
     peers = []
 
     def play(kind):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
+        port = str(port_for(play))
         meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
         (tmp_path / "rank.py").write_text(PROGRAM)
         command = [sys.executable, str(tmp_path / "rank.py"), kind]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from bench.document import Document
 from bench.figures import median, most
 from bench.studies.broken_groups.manners import MANNERS, RANKS, Manner
 from bench.table import show
+from foliot_lab.services.ports import keep
 from foliot_lab.workload.train.ranks import missing
 
 if TYPE_CHECKING:
@@ -85,23 +85,22 @@ def _run(first: int, groups: int) -> list[Row]:
     Raises:
         RuntimeError: a rank failed.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["--port", str(port), "--first", str(first), "--groups", str(groups)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bench.studies.broken_groups.rank", "--rank", str(rank), *words],
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(RANKS)
-    ]  # fmt: skip
-    try:
-        told = [process.communicate(timeout=_WITHIN_S)[0] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+    with keep() as keeper:
+        port = keeper.getsockname()[1]
+        words = ["--port", str(port), "--first", str(first), "--groups", str(groups)]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-m", "bench.studies.broken_groups.rank", "--rank", str(rank), *words],
+                stdout=subprocess.PIPE,
+            )
+            for rank in range(RANKS)
+        ]  # fmt: skip
+        try:
+            told = [process.communicate(timeout=_WITHIN_S)[0] for process in ranks]
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
     if any(process.returncode for process in ranks):
         raise RuntimeError(f"a rank failed: {[process.returncode for process in ranks]}")
     return [msgspec.convert(json.loads(line), Row) for text in told for line in text.splitlines()]

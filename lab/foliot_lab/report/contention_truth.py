@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from foliot.link_map import is_inferred
 from foliot_lab.report.message_times import lab_ns
+from foliot_lab.scenario.spec import TRAIN
 from foliot_schemas.names import node_of, parse_flow, rail_of
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from foliot_lab.report.contended import Contended
     from foliot_lab.report.evidence import Evidence
     from foliot_lab.workload.flow_loop import FlowPlan
+    from foliot_lab.workload.jobs import JobsRecord
     from foliot_schemas import Event
 
 _BEFORE_NS = 5_000_000_000
@@ -99,14 +102,16 @@ class ContentionTruth:
         """
         match claim.verdict:
             case "fabric-contention" if self._evidence.jobs is not None:
-                return any(
+                return self._is_shared_by_ranks(claim, self._evidence.jobs) or any(
                     shared_by(claim.links, claim.flows, row) and claim.is_beside(row.since_ns, row.until_ns)
                     for row in self._contended
                 )
             case "own-nic":
-                return self._meet(claim, [f"{flow.source}.{flow.rail}" for flow in self._running(claim)])
+                sources = [f"{flow.source}.{flow.rail}" for flow in self._running(claim)]
+                return self._meet(claim, [*sources, *self._between_ranks(claim)])
             case "incast":
-                return self._meet(claim, [f"{flow.destination}.{flow.rail}" for flow in self._running(claim)])
+                destinations = [f"{flow.destination}.{flow.rail}" for flow in self._running(claim)]
+                return self._meet(claim, [*destinations, *self._between_ranks(claim)])
             case "slow-receiver" if self._evidence.jobs is not None:
                 specs = self._evidence.jobs.specs
                 read = {flow for flow in self._running(claim) if specs[flow.job].read_mbps is not None}
@@ -124,6 +129,44 @@ class ContentionTruth:
         if nics.count(claim.place) >= _LEAST_FLOWS:
             return True
         return None if any(map(partial(_may_have_moved, claim), self._evidence.injections)) else False
+
+    def _training(self, claim: Claim) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Hosts and rails of the training jobs that ran at the time of a claim.
+
+        Their ranks have connections of their own with one another, of which the lab knows no more.
+        """
+        jobs, fabric = self._evidence.jobs, self._evidence.fabric
+        if jobs is None:
+            if self._evidence.job is not None:
+                yield fabric.hosts, fabric.rails
+            return
+        for number, spec in enumerate(jobs.specs):
+            if spec.kind == TRAIN and number in jobs.ran and claim.is_beside(*jobs.ran[number]):
+                yield jobs.hosts[number], spec.rails or fabric.rails
+
+    def _between_ranks(self, claim: Claim) -> list[str]:
+        """The NICs of ranks, each once for every other host of its job: it sends to each, and hears of each."""
+        return [
+            f"{host}.{rail}"
+            for hosts, rails in self._training(claim)
+            for host in hosts
+            for rail in rails
+            for _ in range(len(hosts) - 1)
+        ]
+
+    def _is_shared_by_ranks(self, claim: Claim, jobs: JobsRecord) -> bool:
+        """Whether one of the links was full, and two of the flows are between ranks of one job."""
+        full = any(
+            lane.link in claim.links and any(claim.is_beside(*time) for time in times)
+            for lane, times in jobs.full.items()
+        )
+        return full and any(
+            sum(flow in pairs for flow in claim.flows) >= _LEAST_FLOWS
+            for pairs in (
+                {f"{one}>{other}/{rail}" for one, other in itertools.permutations(hosts, 2) for rail in rails}
+                for hosts, rails in self._training(claim)
+            )
+        )
 
     def _running(self, claim: Claim) -> Iterator[FlowPlan]:
         """The flows that sent at the time of a claim; without jobs, all of them."""
