@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from foliot_lab.measure.bus_recorder import Heard
     from foliot_lab.measure.outages import Pair, Pulses
     from foliot_lab.measure.wire_witness import Watch
+    from foliot_lab.report.report import Conclusion, Report
     from foliot_lab.scenario.spec import FaultSpec, Scenario
     from foliot_lab.workload.workload import Load
     from foliot_schemas import Command, Event, Outcome
@@ -57,7 +58,8 @@ _LOOK_S = 0.5
 _CALM_S = 3.0
 """A return that lasts so long is final: it is longer than the shortest probation."""
 _CLOCKS_SETTLE_S = 6.0
-"""Three sync windows between the first synchronised state and second 0: the filters have forgotten their beginning."""
+"""Three sync windows between the first synchronised state and second 0: the filters have forgotten their beginning. The
+workload begins meanwhile. Where a scenario leaves out waits, it leaves out this one."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,10 +124,10 @@ async def _sequence(lab: Lab, options: Options, out: TextIO) -> bool:
     await lab.start()
     out.write(f"{len(lab.supervisor.names())} processes started; logs in {options.folder}\n")
     await lab.ready()
-    await asyncio.sleep(_CLOCKS_SETTLE_S)
+    settled_s = asyncio.get_running_loop().time() + (0.0 if lab.scenario.skip_waits else _CLOCKS_SETTLE_S)
     out.write(f"ready after {time.monotonic() - started_s:.0f} s: clocks in step, all paths heard, all backups armed\n")
     out.write(f"watch it in a browser: {options.address}/\n")
-    return await _Run(lab, out).through(options)
+    return await _Run(lab, out, settled_s).through(options)
 
 
 async def _check_carrying(lab: Lab, speed: float, out: TextIO) -> None:
@@ -160,11 +162,16 @@ def _say_where(options: Options, out: TextIO) -> None:
 
 
 class _Run:
-    """One timeline over a lab that is ready."""
+    """One timeline over a lab that is ready.
 
-    def __init__(self, lab: Lab, out: TextIO) -> None:
+    Parameters:
+        settled_s: the event loop's time before which it does not begin.
+    """
+
+    def __init__(self, lab: Lab, out: TextIO, settled_s: float) -> None:
         self._lab = lab
         self._out = out
+        self._settled_s = settled_s
         self._scenario = lab.scenario
         self._narrator = Narrator(lab.time, lab.truth, out, lab.plan.link_name)
         self._collector = Collector(lab.time, lab.truth, self._heard)
@@ -174,7 +181,22 @@ class _Run:
 
     async def through(self, options: Options) -> bool:
         """Runs workload, faults and report; returns whether every outcome was right."""
-        async with carried(self._lab, self._out) as load, self._clock_samples():
+        async with carried(self._lab, self._out) as load:
+            await asyncio.sleep(self._settled_s - asyncio.get_running_loop().time())
+            report, conclusion = await self._story(load, options)
+            self._narrates = False  # the workload's own end is no news
+        self._narrates = True
+        if options.report is not None:
+            whole = msgspec.structs.replace(report, commit=commit(), versions=versions(), scenario=self._scenario)
+            options.report.write_bytes(whole.json())
+        self._narrator.finish()
+        self._out.write("".join(f"{line}\n" for line in ("", *lines(report, conclusion))))
+        self._out.flush()
+        return conclusion.right
+
+    async def _story(self, load: Load, options: Options) -> tuple[Report, Conclusion]:
+        """What happens under a workload that runs, and what to make of it."""
+        async with self._clock_samples():
             await self._collector.follow(self._lab.bus)
             sampler = LatenessSampler(
                 self._lab.time.now_ns, lambda: processes(self._lab, load, options.group), options.now.speed
@@ -211,16 +233,7 @@ class _Run:
             events = [heard.message for heard in self._collector.events]
             routers = map_report(self._lab.told_routers, evidence.paths, self._lab.plan, events)
             whole = msgspec.structs.replace(build(evidence), map=routers)
-            report, conclusion = conclude(whole, self._scenario, evidence.seen)
-            self._narrates = False  # the workload's own end is no news
-        self._narrates = True
-        if options.report is not None:
-            whole = msgspec.structs.replace(report, commit=commit(), versions=versions(), scenario=self._scenario)
-            options.report.write_bytes(whole.json())
-        self._narrator.finish()
-        self._out.write("".join(f"{line}\n" for line in ("", *lines(report, conclusion))))
-        self._out.flush()
-        return conclusion.right
+            return conclude(whole, self._scenario, evidence.seen)
 
     async def _timeline(self, witness: Witness, load: Load) -> None:
         seconds = ScenarioTime(asyncio.get_running_loop().time() + _LEAD_S)

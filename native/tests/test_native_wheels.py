@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+RELEASE = ROOT / "run/release"
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """Each machine's number in the head of an ELF file (its e_machine)."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -22,9 +23,19 @@ CALL = "from foliot_native import delays; print(delays.digest([0, 0, 1], [7, 5, 
 pytestmark = pytest.mark.skipif(find_spec("ziglang") is None, reason="zig is not installed (make wheels)")
 
 
+def newest_source_s():
+    """When the last of what wheels are made of was written."""
+    sources = [*(ROOT / "native").glob("*"), *(ROOT / "native/foliot_native").glob("*.p*")]
+    sources += [ROOT / "requirements/build.txt", ROOT / "requirements/zig.txt"]
+    return max(source.stat().st_mtime for source in sources if source.is_file())
+
+
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """The wheel of each machine, made of these sources."""
+    """The wheel of each machine, made of these sources: by `make wheels`, unless something has changed since."""
+    made = [next(RELEASE.glob(f"*_{machine}.whl"), RELEASE / "none") for machine in MACHINES]
+    if all(wheel.exists() and wheel.stat().st_mtime > newest_source_s() for wheel in made):
+        return dict(zip(MACHINES, made, strict=True))
     folder = tmp_path_factory.mktemp("wheels")
     done = subprocess.run([ROOT / "native/wheels", BIN, folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
