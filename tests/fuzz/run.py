@@ -54,7 +54,7 @@ def _status(family: str, given: argparse.Namespace) -> int:
     """How the fuzzing of a family ended, in a process of its own: what fuzzes never returns."""
     sys.stdout.flush()
     if family == "native":
-        return _sanitized(given.seconds)
+        return _sanitized(0 if given.runs else given.seconds)
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:

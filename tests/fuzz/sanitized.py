@@ -21,7 +21,7 @@ _SECONDS_A_DRAW = 5
 
 
 def run(seconds: int) -> int:
-    """Runs them for about so long. 0: nothing was found, or nothing can be compiled here, which it says."""
+    """Runs them for about so long, at least once. 0: nothing was found; or nothing can be compiled, which it says."""
     libraries = [_library(name) for name in ("libasan.so", "libubsan.so")]
     if not all(libraries):
         sys.stdout.write("native: left out, as there is no C compiler with sanitizers\n")
