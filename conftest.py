@@ -52,6 +52,8 @@ sys.dont_write_bytecode = False
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 # How long an example takes is for benches to say: on a busy machine, a second makes seven of some.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# For what looks at each access to memory, and not at what comes out: `make fuzz` draws as many as it has time for.
+hypothesis.settings.register_profile("few", hypothesis.settings.get_profile("untimed"), max_examples=20)
 hypothesis.settings.load_profile("untimed")
 
 _LAB = "lab"
@@ -77,7 +79,10 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Where several processes share the tests, groups are shared out, labs first.
+    """Where several processes share the tests, groups are shared out, labs first, and small ones last.
+
+    Tests of the whole, in `tests`, wait longer than they compute, and a file of them may take a minute. So they come
+    before those of the packages, which have something left for every process until the end.
 
     Not by marks and ``--dist=loadgroup``: that reads a field that pytest 9.2 has no more. Then it shares out tests one
     by one, without a word (pytest-xdist 3.8, its issue 1386).
@@ -89,8 +94,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return _group(nodeid.partition("::")[0])
 
         def _assign_work_unit(self, node: object) -> None:
-            if _LAB in self.workqueue:
-                self.workqueue.move_to_end(_LAB, last=False)
+            first = min(self.workqueue, key=lambda group: (group != _LAB, not group.startswith("tests/")))
+            self.workqueue.move_to_end(first, last=False)
             super()._assign_work_unit(node)
 
     return Groups(config, log)

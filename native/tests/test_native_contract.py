@@ -20,7 +20,7 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.integers(-50, 50), st.integers(-(10**12), 10**12), INT64)
 """Few values, so that there are ties; such as there are; and all that 64 bits can hold."""
 ANY_NUMBERS = st.floats(width=64)
-MANY = settings(max_examples=300)
+MANY = settings(max_examples=3 * settings.default.max_examples)
 
 
 def same(ours, theirs):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 STAMPS = st.one_of(st.integers(-50, 50), st.integers(-(10**12), 10**12), st.integers(-(1 << 62), 1 << 62))
 """Few values, so that there are ties; such as there are; and all that a message may have."""
 LIMIT_PPB = 200_000.0
-MANY = settings(max_examples=300)
+MANY = settings(max_examples=3 * settings.default.max_examples)
 
 
 def same(ours, theirs):

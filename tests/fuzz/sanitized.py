@@ -37,6 +37,8 @@ def run(seconds: int) -> int:
         "FOLIOT_DRAWS": str(max(1, seconds // _SECONDS_A_DRAW)),
     }
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    if not seconds:
+        pytest.append("--hypothesis-profile=few")
     runs = [subprocess.run([*pytest, *tests], cwd=_ROOT, env=environment, check=False) for tests in (_TESTS, _ENGINES)]
     return max(each.returncode for each in runs)
 

@@ -45,7 +45,7 @@ def fuzzed():
         pytest.skip("atheris has no wheel for this platform")
     command = [sys.executable, str(Path(__file__).with_name("run.py")), "--runs", str(RUNS), "--seed", "1"]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patience(300), check=False
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patience(900), check=False
     )
     _, *said = re.split(r"^(\w+): /.*$", done.stdout, flags=re.MULTILINE)
     return dict(zip(said[::2], said[1::2], strict=True)), done.stdout.splitlines()[-1]
