@@ -20,7 +20,7 @@ from foliot_schemas.bounds import (
     check_address,
     check_name,
 )
-from foliot_schemas.names import nic_name
+from foliot_schemas.names import is_nic_clock, nic_clock_name, nic_name
 from foliot_schemas.placement import Placement, Rails  # noqa: TC001 - msgspec reads annotations at run time
 
 Address = Annotated[str, msgspec.Meta(max_length=15)]
@@ -46,7 +46,8 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     address: Address
     """Its own address in the fabric (the underlay)."""
     clock: Name
-    """Name of the clock that stamps its packets. NICs that share it join the rails of a host."""
+    """Name of the host's clock that stamps its packets. NICs that share it join the rails of a host. A NIC that stamps in
+    hardware has a clock of its own besides, see `foliot_schemas.names.nic_clock_name`."""
     service_address: Address
     """The address that jobs use on this rail; it survives the NIC."""
     path_addresses: Annotated[tuple[Address, ...], msgspec.Meta(max_length=MOST_ENTROPIES)]
@@ -72,6 +73,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
     """The agent moves its traffic by itself when it loses a NIC, and when a peer tells it that it lost one."""
     peers: tuple[str, ...] = ()
     """Nodes that it exchanges traffic with; empty: all nodes that share a rail with it."""
+    nic_stamps: bool = False
+    """Its probe understands stamps of the clocks in its peers' NICs. No peer sends it any others' before it says so."""
+
+    @property
+    def clocks(self) -> frozenset[str]:
+        """All clocks that it may have: its host's, those that its NICs name, and those in its NICs."""
+        return frozenset(
+            {self.name, *(nic.clock for nic in self.nics), *(nic_clock_name(nic.name) for nic in self.nics)}
+        )
 
     def talks_to(self, other: Node) -> bool:
         """Whether the two exchange traffic, which is probed and moved: neither leaves the other out of its peers."""
@@ -91,6 +101,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, tag="node.v1", gc=False):
         check_name(self.name)
         for nic in self.nics:
             check_name(nic.clock)
+            if is_nic_clock(nic.clock):
+                raise ValueError(
+                    f"{nic.clock[:64]!r} is the name of a clock in a NIC, and {nic.name[:64]} names a host's"
+                )
             check_name(nic.rail)
             if "." in nic.rail:
                 raise ValueError(f"{nic.rail[:64]!r} cannot be a rail: it holds a dot")

@@ -1,7 +1,8 @@
 """Names of NICs and paths, and the one escape that makes a name a subject token.
 
 A NIC is ``node3.rail0``. A path is ``node0.rail0>node3.rail0#2``: source NIC, destination NIC and
-the index of its entropy, in the direction of travel. A flow is ``node0.rail0>node3.rail0``.
+the index of its entropy, in the direction of travel. A flow is ``node0.rail0>node3.rail0``. The NIC's
+own clock is ``node3.rail0:phc``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 _TOKEN = re.compile(r"(?:[a-z0-9-]|_[0-9a-f]{2})+")
 _FLOW = re.compile(r"(?P<source>[^>#]+)>(?P<destination>[^>#]+)")
 _PATH = re.compile(r"(?P<source>[^>#]+)>(?P<destination>[^>#]+)#(?P<entropy>0|[1-9][0-9]{0,4})")
+
+
+_NIC_CLOCK = ":phc"
+"""Behind the name of a NIC: Linux calls its clock a PTP hardware clock. No node and no rail is named so."""
 
 
 class Flow(NamedTuple):
@@ -100,6 +105,16 @@ def node_of(nic: str) -> str:
 def rail_of(nic: str) -> str:
     """The rail that a NIC sits on."""
     return nic.rpartition(".")[2]
+
+
+def nic_clock_name(nic: str) -> str:
+    """The name of the clock that is in a NIC, and stamps packets in its hardware."""
+    return f"{nic}{_NIC_CLOCK}"
+
+
+def is_nic_clock(clock: str) -> bool:
+    """Whether a clock is in a NIC, and is no host's."""
+    return clock.endswith(_NIC_CLOCK)
 
 
 def starts_at(path: str, node: str) -> bool:

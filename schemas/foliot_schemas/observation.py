@@ -46,7 +46,7 @@ StampKind = Literal["hardware", "kernel", "user"]
 
 StampRow = np.dtype([("stream", "<u2"), ("direction", "u1"), ("transmit_ns", "<i8"), ("receive_ns", "<i8")])
 """One probe. `stream` indexes the batch's streams. `direction` is 0 from initiator to responder, 1 back. Stamps are
-local times, each of the clock of the host that took it."""
+local times, each of the clock that took it."""
 _STAMPS = ("transmit_ns", "receive_ns")
 
 DelayRow = np.dtype(
@@ -106,7 +106,11 @@ class Witness:
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A sequence of probes both ways between two NICs with one entropy, and the clocks that stamp them."""
+    """A sequence of probes both ways between two NICs with one entropy, and the clocks that stamp them.
+
+    Or readings of the clock in a NIC between two of its host's, which bound it from both sides as probes do. Their path
+    goes from the NIC to itself (``node3.rail0>node3.rail0#0``).
+    """
 
     path: LongName
     """From initiator to responder."""

@@ -88,8 +88,9 @@ def test_a_clock_is_known_as_long_as_a_record_names_it(admission):
     census.learn("node1", record)
     nics = tuple(msgspec.structs.replace(nic, clock="node1/phc0") for nic in record.nics)
     assert census.learn("node1", msgspec.structs.replace(record, nics=nics)) == set()
+    assert census.has_clock("node1.rail0:phc")
     assert [census.has_clock(clock) for clock in ("node1", "node1/phc0", "node9")] == [True, True, False]
-    assert census.learn("node1", None) == {"node1", "node1/phc0"}
+    assert census.learn("node1", None) == {"node1", "node1/phc0", "node1.rail0:phc", "node1.rail1:phc"}
     assert not census.has_clock("node1")
 
 
@@ -100,3 +101,24 @@ def test_a_stream_that_is_not_by_the_clock_it_says_is_counted_for_its_sender(adm
     admission.learn("node1", msgspec.structs.replace(record, nics=nics))
     admission.admit(fleet.batch(0, 0))
     assert admission.foreign["node0"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "clocks", "known"),
+    [
+        ("node0.rail0>node1.rail0#1", ("node0.rail0:phc", "node1.rail0:phc"), True),
+        ("node0.rail0>node1.rail0#1", ("node0", "node1.rail0:phc"), True),
+        ("node0.rail0>node1.rail0#1", ("node0.rail0:phc", "node1"), True),
+        ("node0.rail0>node1.rail0#1", ("node0.rail1:phc", "node1"), False),
+        ("node0.rail0>node0.rail0#0", ("node0", "node0.rail0:phc"), True),
+        ("node0.rail0>node0.rail0#1", ("node0", "node0.rail0:phc"), False),
+        ("node0.rail0>node0.rail0#0", ("node0", "node0"), False),
+        ("node0.rail0>node0.rail0#0", ("node1", "node0.rail0:phc"), False),
+    ],
+)
+def test_a_nics_own_clock_stamps_at_its_end_and_stands_beside_its_hosts(admission, fleet, path, clocks, known):
+    """Either end of a path is stamped by its host or by its NIC; a NIC's clock is read by its own host."""
+    batch = fleet.batch(0, 0)
+    stream = msgspec.structs.replace(batch.streams[0], path=path, initiator=clocks[0], responder=clocks[1])
+    admitted = admission.admit(msgspec.structs.replace(batch, streams=(stream, *batch.streams[1:])))
+    assert (stream in admitted.streams) == known

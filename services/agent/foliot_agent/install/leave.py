@@ -109,7 +109,7 @@ async def forget(settings: BusSettings, name: str, *, whoever: bool, dry: bool) 
                 say(f"the bus is left alone: {name} is another host there\n")
                 return 0
             record = await visit.get(INVENTORY, name)
-            clocks = {name, *(nic.clock for nic in record.nics)} if record is not None else {name}
+            clocks = record.clocks if record is not None else {name}
             # The record first: a service that sees it go forgets the node, and writes nothing more for it.
             others = [(PATHS, name), (HOMES, name), *((CLOCKS, clock) for clock in sorted(clocks))]
             things = [(INVENTORY, name), *([] if visit.role in NODE_ROLES else others)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from foliot_schemas.names import nic_clock_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,7 +30,7 @@ class CardinalityLimit:
 
     def knows_clock(self, clock: str) -> bool:
         """Whether a clock is a node's own, or one of a NIC, which is named after its node with something behind it."""
-        return clock in self.nodes or any(clock == nic.clock for nic in self.nics.values())
+        return clock in self.nodes or any(clock in {nic.clock, nic_clock_name(nic.name)} for nic in self.nics.values())
 
     def knows_path(self, path: Path) -> bool:
         """Whether both ends have a NIC with this entropy."""

@@ -111,18 +111,17 @@ class Fleet:
         """Takes a node's inventory record; None: it has left."""
         self._touched |= self._nics_of(name)
         before = self._nodes.pop(name, None)
-        gone = () if before is None else before.nics
-        for nic in gone:
+        for nic in () if before is None else before.nics:
             del self._nics[nic.name]
         if node is not None:
             self._nodes[name] = node
             self._nics |= {nic.name: nic for nic in node.nics}
             self._touched |= self._nics_of(name)
         else:
-            self._forget(name, {nic.clock for nic in gone})
+            self._forget(name, frozenset() if before is None else before.clocks)
         self._paths.look_up_anew()
 
-    def _forget(self, name: str, clocks: set[str]) -> None:
+    def _forget(self, name: str, clocks: frozenset[str]) -> None:
         """Forgets a node that has left, and its NICs' clocks: if it comes back, it begins anew."""
         for nic in self._ports_of.pop(name, set()):
             del self._ports[nic], self._port_dates[nic]

@@ -8,6 +8,7 @@ import numpy as np
 
 from foliot_schemas.bounds import MOST_PPB
 from foliot_schemas.clock import same_boot
+from foliot_schemas.names import is_nic_clock
 from foliot_sync.core import arrays
 from foliot_sync.core.arrays import changed, put, take
 from foliot_sync.core.clock_numbers import ClockNumbers
@@ -66,6 +67,8 @@ class Synchroniser:
         self.timescale = Timescale(self.settings)
         self._numbers = ClockNumbers()
         self._names: list[str] = []
+        self._is_host = np.zeros(0, dtype=bool)
+        """The clocks that are hosts' and not in NICs: the reference is one of them, and they make the common time."""
         self._former_run: dict[str, ClockState] = {}
         self._unheard: dict[str, int] = {}
         """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resume.FormerRun`."""
@@ -116,8 +119,8 @@ class Synchroniser:
             self._names,
             self._tracks,
             promised.bound_ns,
-            (self._records.missed == 0) & self._tracks.known,
-            self._records.synchronised,
+            (self._records.missed == 0) & self._tracks.known & self._is_host,
+            self._records.synchronised & self._is_host,
             self._numbers[self.reference],
         )
         self.timescale.follow(seen, self._reference_ns, span_s)
@@ -141,6 +144,7 @@ class Synchroniser:
         new = len(self._numbers) - len(self._names)
         if new:
             self._names = list(self._numbers)
+            self._is_host = np.array([not is_nic_clock(name) for name in self._names])
             self._tracks = arrays.joined((self._tracks, kalman.ClockTracks.unknown(new, self.settings.wander_ppb)))
             self._records = arrays.joined((self._records, ClockRecords.unknown(new, self.settings)))
 
@@ -284,8 +288,8 @@ class Synchroniser:
         return float(grown[0] + abs(weighing.measured.offset[weighing.ground]))
 
     def _heir(self, pairs: PairEstimates, barred: Mask) -> int | None:
-        """The clock that would take over: by name the first of the settled clocks that these pairs have."""
-        settled = (self._tracks.windows >= SETTLE_WINDOWS) & ~barred
+        """The clock that would take over: by name the first of the hosts' settled clocks that these pairs have."""
+        settled = (self._tracks.windows >= SETTLE_WINDOWS) & ~barred & self._is_host
         settled[self._numbers[self.reference]] = False
         present = np.zeros(len(self._names), dtype=bool)
         present[pairs.initiator] = present[pairs.responder] = True
@@ -326,5 +330,5 @@ class Synchroniser:
             return
         self._forget(impossible | (self._records.missed >= settings.void_after_windows))
         if self._records.missed[reference] >= TAKEOVER_WINDOWS:
-            able = (self._records.missed == 0) & self._records.synchronised & self._tracks.known
+            able = (self._records.missed == 0) & self._records.synchronised & self._tracks.known & self._is_host
             self._hand_over(first_by_name(able, self._names))

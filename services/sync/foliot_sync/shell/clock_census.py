@@ -36,7 +36,7 @@ class ClockCensus:
         """Takes a node's record; None: it has left. Returns the clocks that no record names any more."""
         before, _ = self._names.pop(name, (frozenset(), ()))
         if node is not None:
-            clocks = frozenset({node.name, *(nic.clock for nic in node.nics)})
+            clocks = node.clocks
             self._names[name] = clocks, tuple(nic.name for nic in node.nics)
             self._clocks.update(clocks)
         self._clocks.subtract(before)

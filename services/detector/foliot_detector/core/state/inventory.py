@@ -483,6 +483,6 @@ class Inventory:
             self._back_ns[node] = max(here_ns, self._back_ns.get(node, 0))
 
 
-def _clocks(node: Node | None) -> set[str]:
-    """The clocks that a record names: that of the node, and those of its NICs."""
-    return set() if node is None else {node.name, *(nic.clock for nic in node.nics)}
+def _clocks(node: Node | None) -> frozenset[str]:
+    """The clocks of a record: that of the node, and those of its NICs."""
+    return frozenset() if node is None else node.clocks

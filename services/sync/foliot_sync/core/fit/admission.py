@@ -7,14 +7,17 @@ memory.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from foliot_schemas import StampBatch
-from foliot_schemas.names import parse_path
+from foliot_schemas.names import nic_clock_name, parse_path
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from foliot_schemas import Nic, Node
     from foliot_schemas.observation import Stream
 
@@ -29,12 +32,12 @@ class Admission:
         self.foreign: Counter[str] = Counter()
         self._nodes: dict[str, Node] = {}
         self._nics: dict[str, Nic] = {}
-        self._ends: dict[str, tuple[str, str]] = {}
-        """The clocks at both ends of each path that was asked for since the inventory changed last."""
+        self._known: set[tuple[str, str, str]] = set()
+        """Paths with the clocks at both ends that were asked for, and are known, since the inventory changed last."""
 
     def learn(self, name: str, node: Node | None) -> None:
         """Takes a node's record; None: it has left."""
-        self._ends.clear()
+        self._known.clear()
         known = self._nodes.pop(name, None)
         for nic in () if known is None else known.nics:
             self._nics.pop(nic.name, None)
@@ -47,9 +50,8 @@ class Admission:
         if batch.node not in self._nodes:
             self.foreign[""] += 1
             return None
-        ends = self._ends.get
         # As a rule, all have been asked for before: a call for each would take as long as all else.
-        known = [ends(stream.path) == (stream.initiator, stream.responder) for stream in batch.streams]
+        known = [(stream.path, stream.initiator, stream.responder) in self._known for stream in batch.streams]
         if all(known):
             return batch
         known = [self._knows(stream) for stream in batch.streams]
@@ -66,22 +68,23 @@ class Admission:
 
     def _knows(self, stream: Stream) -> bool:
         """Whether a stream's path lies between two known NICs, and is stamped by their clocks."""
-        ends = self._ends.get(stream.path)
-        if ends is None:
-            ends = self._clocks(stream.path)
-            if ends is None:
-                return False
-            self._ends[stream.path] = ends
-        return ends == (stream.initiator, stream.responder)
+        asked = stream.path, stream.initiator, stream.responder
+        if asked not in self._known and asked[1:] in self._clocks(stream.path):
+            self._known.add(asked)
+        return asked in self._known
 
-    def _clocks(self, name: str) -> tuple[str, str] | None:
-        """The clocks at the ends of a path; None: there is no such path."""
+    def _clocks(self, name: str) -> Collection[tuple[str, str]]:
+        """The clocks that may stamp at the ends of a path; none: there is no such path."""
         try:
             path = parse_path(name)
         except ValueError:
-            return None
+            return ()
         source, destination = self._nics.get(path.source), self._nics.get(path.destination)
         if source is None or destination is None:
-            return None
-        fits = path.entropy < min(len(source.entropies), len(destination.entropies))
-        return (source.clock, destination.clock) if fits else None
+            return ()
+        if path.source == path.destination:  # a NIC's own clock between two readings of its host's
+            return () if path.entropy else [(source.clock, nic_clock_name(source.name))]
+        if path.entropy >= min(len(source.entropies), len(destination.entropies)):
+            return ()
+        here, there = ((nic.clock, nic_clock_name(nic.name)) for nic in (source, destination))
+        return list(product(here, there))

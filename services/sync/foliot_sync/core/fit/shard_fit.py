@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from foliot_schemas import HeardNode
+from foliot_schemas.names import is_nic_clock
 from foliot_sync.asymmetry import Asymmetries
 from foliot_sync.core import arrays
 from foliot_sync.core.arrays import take
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from foliot_sync.core.arrays import Ints, Mask
     from foliot_sync.core.fit.delay_tails import TailShapes
     from foliot_sync.core.fit.pair_estimate import Misfits, Widths
+    from foliot_sync.core.fit.point_clouds import PointClouds
     from foliot_sync.core.fit.reassembly import Arrival
     from foliot_sync.settings import SyncSettings
 
@@ -76,6 +78,8 @@ class ShardFit:
         self._reassembly = Reassembly(settings.window_ns)
         self._numbers = ClockNumbers()
         self._names: list[str] = []
+        self._is_nic = np.zeros(0, dtype=bool)
+        """The clocks that are in NICs, by number."""
         self._floors = DelayFloors()
         self._tails = DelayTails()
         self._asymmetries = Asymmetries(settings.asymmetry_ns)
@@ -101,7 +105,7 @@ class ShardFit:
         pairs: PairEstimates | None = None
         clocks: tuple[str, ...] = ()
         if clouds is not None:
-            rows = self._floors.rows(clouds.paths)
+            rows = self._floors.rows(self._remembered_by(clouds))
             # A probe knows how fast its clocks run as long as their last state has not been contradicted.
             trusted = (clouds.most_ppb - clouds.least_ppb < RATE_LIMIT_PPB)[clouds.pair]
             self._learn(rows[trusted])
@@ -134,10 +138,26 @@ class ShardFit:
         }
         return Fits(clocks, pairs, tuple(latest.values()))
 
-    def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:
-        """The pairs with numbers for only their own clocks, and the names of those."""
+    def _remembered_by(self, clouds: PointClouds) -> Sequence[str]:
+        """What each stream is remembered by: its path and, where a clock in a NIC stamps, its clocks.
+
+        NICs' stamps leave out what the hosts take, so a path's floor by them is another one than by the kernels'.
+        """
         if len(self._names) < len(self._numbers):
             self._names = list(self._numbers)
+            self._is_nic = np.array([is_nic_clock(name) for name in self._names])
+        by_nic = (self._is_nic[clouds.initiator] | self._is_nic[clouds.responder])[clouds.pair]
+        if not by_nic.any():
+            return clouds.paths
+        keys = list(clouds.paths)
+        for stream in np.flatnonzero(by_nic).tolist():
+            pair = clouds.pair[stream]
+            ends = self._names[clouds.initiator[pair]], self._names[clouds.responder[pair]]
+            keys[stream] = " ".join((keys[stream], *ends))
+        return keys
+
+    def _among(self, pairs: PairEstimates) -> tuple[PairEstimates, tuple[str, ...]]:
+        """The pairs with numbers for only their own clocks, and the names of those."""
         used, ends = np.unique(np.concatenate((pairs.initiator, pairs.responder)), return_inverse=True)
         initiator, responder = np.split(ends, 2)
         return pairs._replace(initiator=initiator, responder=responder), tuple([self._names[clock] for clock in used])

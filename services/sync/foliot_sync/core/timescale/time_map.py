@@ -64,8 +64,10 @@ class Seen(NamedTuple):
     tracks: ClockTracks
     bound_ns: Floats
     measured: Mask
-    """Whether this window measured a clock; the reference is among them."""
+    """Whether this window measured a host's clock; the reference is among them. No clock in a NIC is: whoever keeps
+    those is not asked for the time, and a host has several."""
     synchronised: Mask
+    """Whether a host's clock is."""
     reference: int
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.clock import same_boot
+from foliot_schemas.names import is_nic_clock
 from foliot_sync.core.limits import SETTLE_WINDOWS, SIGMAS
 from foliot_sync.core.track.clock_records import ClockRecords
 from foliot_sync.core.track.kalman import ClockTracks
@@ -78,7 +79,11 @@ def former_run(said: Mapping[str, ClockState], heard: Sequence[HeardNode], setti
         records=_records(lasting, now_ns, settings),
         heir=names.index(_heir(able, settings.reference)),
         now_ns=now_ns,
-        unheard={state.clock: state.epoch_ns for state in lasting if state.clock not in spoken},
+        unheard={
+            state.clock: state.epoch_ns
+            for state in lasting
+            if state.clock not in spoken and not is_nic_clock(state.clock)
+        },
     )
 
 
@@ -93,7 +98,8 @@ def _is_sound(state: ClockState) -> bool:
         state.rate_wander_ppb,
     )
     near = abs(state.reference_ns(state.as_of_ns)) < FAR_NS and abs(state.reference_ns(state.void_after_ns)) < FAR_NS
-    return state.status in BELIEVED and state.epoch_ns != 0 and near and all(0 <= size < _MOST for size in sizes)
+    has_epoch = state.epoch_ns != 0 or is_nic_clock(state.clock)  # nobody asks a clock in a NIC for the date
+    return state.status in BELIEVED and has_epoch and near and all(0 <= size < _MOST for size in sizes)
 
 
 def newest(words: Iterable[Mapping[str, ClockState]]) -> dict[str, ClockState]:

@@ -22,7 +22,7 @@ from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import ClockState, Event, FlowBatch, HopBatch, Node, NodePaths, PortState
 from foliot_schemas.event_kinds import CONTENTION
-from foliot_schemas.names import node_of
+from foliot_schemas.names import is_nic_clock, node_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -177,7 +177,12 @@ class ContentionDetector:
 
     def _take_clock(self, state: ClockState) -> None:
         nodes = self._inventory.clocks.get(state.clock, set())
-        if state.status == "synchronised":
+        if is_nic_clock(state.clock):
+            # Delays by it are told again only when it is in step, or by the host's clock.
+            if state.status == "disrupted":
+                for node in nodes:
+                    self._distrust(node)
+        elif state.status == "synchronised":
             self._disrupted -= nodes
         elif state.status == "disrupted":
             for node in nodes - self._disrupted:

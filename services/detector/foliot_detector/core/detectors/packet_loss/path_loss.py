@@ -14,13 +14,16 @@ from foliot_detector.core.detectors.packet_loss.nic_loss import LEAST_LOST, NicL
 from foliot_detector.core.state.full_queues import CONGESTION_NS, FullQueues
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import ClockState, Event, PortState, Witness
-from foliot_schemas.names import node_of
+from foliot_schemas.names import is_nic_clock, nic_clock_name, node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from foliot_detector.core.protocol import Seen
     from foliot_detector.core.state.inventory import Inventory
+    from foliot_schemas import Nic
     from foliot_schemas.event import Evidence
 
 _NEVER = np.iinfo(np.int64).max
@@ -327,8 +330,13 @@ class PathLossDetector:
         for node in self._inventory.clocks.get(state.clock, ()):
             nics = self._inventory.nodes[node].nics
             if any(nic.clock == state.clock for nic in nics):
-                for path_id in [place for nic in nics for place in self._inventory.paths.at_nic(nic.name)]:
-                    self._begin(path_id, synchronised=False)
+                self._begin_at(nics)
+            elif is_nic_clock(state.clock):
+                self._begin_at([nic for nic in nics if nic_clock_name(nic.name) == state.clock])
+
+    def _begin_at(self, nics: Iterable[Nic]) -> None:
+        for path_id in [place for nic in nics for place in self._inventory.paths.at_nic(nic.name)]:
+            self._begin(path_id, synchronised=False)
 
     def _learn_port(self, port: PortState, now_ns: int) -> None:
         """Begins windows anew when a port goes down and when it is back: its losses between have a cause already."""

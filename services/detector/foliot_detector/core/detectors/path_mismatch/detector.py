@@ -14,7 +14,7 @@ from foliot_detector.core.detectors.path_mismatch.round_trips import Ends, Readi
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import ClockState, Event, FlowBatch, Node
 from foliot_schemas.event_kinds import MISMATCH
-from foliot_schemas.names import Flow, Path, node_of, parse_flow, parse_path
+from foliot_schemas.names import Flow, Path, is_nic_clock, node_of, parse_flow, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,6 +177,8 @@ class PathMismatchDetector:
         return self._inventory.paths.id_of(path)
 
     def _take_clock(self, state: ClockState) -> None:
+        if is_nic_clock(state.clock):  # round trips are by the hosts' clocks
+            return
         nodes = self._inventory.clocks.get(state.clock, set())
         if state.status == "synchronised":
             self._disrupted -= nodes
