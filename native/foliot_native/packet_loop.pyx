@@ -195,6 +195,7 @@ cdef enum:
     _MOST_BYTES = 9_216
     _IP_UDP_BYTES = 28
     _PROBE_BYTES = 144
+    _HARDWARE = 0
     _KERNEL = 1
     _USER = 2
     _FAREWELL = 4
@@ -206,6 +207,12 @@ cdef enum:
     _ORIGIN_TIMESTAMPING = 4
     _LEFT = 0
     _CAME = 1
+    _PACKETS = 0
+    _STAMPED = 1
+    _ODD = 2
+    _LIES = 0
+    _LOST = 1
+    _EIGHTHS = 8
     _SLOTS = 512
     _AT_ONCE = 4_096
     _PAYLOAD_BYTES = 256
@@ -220,9 +227,12 @@ cdef int64_t _NEVER_SENT = -(<int64_t>1 << 62)
 cdef int64_t _NEVER = 0x7FFFFFFFFFFFFFFF
 cdef int64_t _NEVER_DUE = <int64_t>1 << 62
 cdef int64_t _FAR_NS = <int64_t>1 << 62
+cdef int64_t _FAR_S = 4_611_686_018
 cdef int64_t _STALL_NS = 50_000_000
 cdef int64_t _GRACE_NS = 10_000_000
 cdef int64_t _SECOND_NS = 1_000_000_000
+cdef int64_t _EARLY_NS = 250_000
+cdef int64_t _LATE_NS = 2_000_000
 
 
 cdef packed struct ProbePacket:
@@ -244,9 +254,10 @@ cdef struct Cell:  # a probe of a stream and its stamps
     int64_t sequence
     int64_t transmit_ns
     int64_t receive_ns
-    bint full
-    bint ready
-    bint listed  # it is in its ring's list of those that became ready
+    int64_t host_ns  # when it left, by the host's clock; 0: it did not yet
+    uint8_t full
+    uint8_t ready
+    uint8_t listed  # it is in its ring's list of those that became ready
 
 
 cdef struct Ring:  # one direction of every stream
@@ -294,6 +305,7 @@ cdef struct Row:  # a stream
     int32_t place
     uint8_t peer_kind
     uint8_t said_count  # the count of padded probes sent, as a probe says it
+    bint by_nic  # its own stamps are those of the NIC
     bint owns_address
     bint in_use
     bint met
@@ -313,11 +325,18 @@ cdef struct Place:  # a socket
     bint refused
     int64_t packets  # of a batch
     int64_t stamped
+    bint watched  # its NIC has a clock
+    int64_t shift_ns  # of that, minus local time; 0: not known
+    int64_t counts[2][3]
+    Injected nic  # what a lab gives it
+    const int64_t *faults
+    uint64_t turn
 
 
 cdef struct Arrival:  # a datagram
     ProbePacket *probe
     int64_t stamp_ns
+    int64_t nic_ns  # the NIC's stamp; 0: none
     int64_t age_ns
     uint32_t address
     uint32_t length
@@ -377,6 +396,7 @@ cdef inline bint _place(Ring *ring, int64_t row, int64_t sequence, bint full, in
     cell.sequence = sequence
     cell.transmit_ns = 0
     cell.receive_ns = receive_ns
+    cell.host_ns = 0
     cell.full = full
     cell.ready = False
     return True
@@ -404,6 +424,22 @@ cdef inline void _note_receive(Ring *ring, int64_t row, int64_t sequence, int64_
     if stamp_ns != 0 and cell.sequence == sequence and cell.receive_ns == 0:
         cell.receive_ns = stamp_ns
         _complete(ring, cell)
+
+
+cdef inline bint _leave(Ring *ring, int64_t row, int64_t sequence, int64_t host_ns, bint by_nic) noexcept nogil:
+    """Notes when a probe left, by the host's clock; whether that is new. It is its stamp unless the NIC's are wanted."""
+    cdef Cell *cell = _cell(ring, row, sequence)
+    if host_ns == 0 or cell.sequence != sequence or cell.host_ns != 0:
+        return False
+    cell.host_ns = host_ns
+    if not by_nic:
+        cell.transmit_ns = host_ns
+        _complete(ring, cell)
+    return True
+
+
+cdef inline bint _is_odd(int64_t gap_ns) noexcept nogil:
+    return gap_ns < -_EARLY_NS or gap_ns > _LATE_NS
 
 
 cdef bint _grow_ring(Ring *ring, int64_t before, int64_t rows) noexcept nogil:
@@ -460,7 +496,8 @@ cdef class PacketLoop:
     cdef uint64_t _random
     cdef RealtimeMap _ruler
     cdef Injected _error
-    cdef object _kept  # what `_error` points to
+    cdef object _kept  # what `_error` and the places' errors point to
+    cdef bint _watches  # a NIC has a clock
     cdef object _changes_type
     cdef object _report_type
     cdef object _completed_type
@@ -500,7 +537,8 @@ cdef class PacketLoop:
         self._random = seed | 1
         self._ruler = RealtimeMap(clock_ns(CLOCK_MONOTONIC_RAW), clock_ns(CLOCK_REALTIME))
         self._ruler.read()
-        self._inject(error)
+        self._kept = []
+        self._inject(&self._error, error)
         self._listened_ns = self._local_ns()
         self._stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         self._places = places
@@ -547,24 +585,24 @@ cdef class PacketLoop:
         ):
             free(<void *><size_t>memory)
 
-    def _inject(self, error):
+    cdef _inject(self, Injected *into, error):
         cdef double[::1] walk_ns
         cdef const int64_t[::1] stepped_ns
-        memset(&self._error, 0, sizeof(Injected))
+        memset(into, 0, sizeof(Injected))
         if error is None:
             return
         walk_ns = error.walk_ns
         stepped_ns = error.stepped_ns
         if stepped_ns.shape[0] < 1:
             raise ValueError("stepped_ns: one value is wanted")
-        self._kept = walk_ns, stepped_ns
-        self._error.present = True
-        self._error.start_ns, self._error.offset_ns = error.start_ns, error.offset_ns
-        self._error.rate_ppb = error.rate_ppb
-        self._error.seconds = walk_ns.shape[0]
+        self._kept.append((walk_ns, stepped_ns))
+        into.present = True
+        into.start_ns, into.offset_ns = error.start_ns, error.offset_ns
+        into.rate_ppb = error.rate_ppb
+        into.seconds = walk_ns.shape[0]
         if walk_ns.shape[0]:
-            self._error.walk_ns = &walk_ns[0]
-        self._error.stepped_ns = &stepped_ns[0]
+            into.walk_ns = &walk_ns[0]
+        into.stepped_ns = &stepped_ns[0]
 
     cdef int64_t _local_ns(self) noexcept nogil:
         return skewed(&self._error, clock_ns(CLOCK_MONOTONIC_RAW))
@@ -587,6 +625,50 @@ cdef class PacketLoop:
         self._place[place].room = room
         self._polled[place].events = POLLIN | POLLERR
         pthread_mutex_unlock(&self._mutex)
+
+    def watch_nic(self, int place, injected):
+        """See the protocol."""
+        cdef const int64_t[::1] faults
+        self._check_place(place)
+        pthread_mutex_lock(&self._mutex)
+        try:
+            if injected is not None:
+                faults = injected.faults
+                if faults.shape[0] < 2:
+                    raise ValueError("faults: two values at least are wanted")
+                self._inject(&self._place[place].nic, injected.error)
+                self._kept.append(faults)
+                self._place[place].faults = &faults[0]
+            self._watches = self._place[place].watched = True
+        finally:
+            pthread_mutex_unlock(&self._mutex)
+
+    def set_shifts(self, shift_ns):
+        """See the protocol."""
+        cdef int64_t[::1] shifts = np.ascontiguousarray(shift_ns, np.int64)
+        cdef int each
+        if shifts.shape[0] != self._places:
+            raise ValueError(f"{shifts.shape[0]} values for {self._places} places")
+        pthread_mutex_lock(&self._mutex)
+        for each in range(self._places):
+            self._place[each].shift_ns = shifts[each]
+        pthread_mutex_unlock(&self._mutex)
+
+    def take_stamp_counts(self):
+        """See the protocol."""
+        found = np.empty((self._places, 2, 3), np.int64)
+        cdef int64_t[:, :, ::1] counts = found
+        cdef int each
+        cdef int direction
+        cdef int what
+        pthread_mutex_lock(&self._mutex)
+        for each in range(self._places):
+            for direction in range(2):
+                for what in range(3):
+                    counts[each, direction, what] = self._place[each].counts[direction][what]
+                    self._place[each].counts[direction][what] = 0
+        pthread_mutex_unlock(&self._mutex)
+        return found
 
     def _check_place(self, int64_t place):
         if not 0 <= place < self._places:
@@ -682,6 +764,7 @@ cdef class PacketLoop:
         each.address.sin_addr.s_addr = htonl(address)
         each.place = place
         self._hash(row)
+        each.by_nic = False
         self._open(row, session, first)
         each.announced = each.every = every
         each.in_use = False
@@ -691,11 +774,20 @@ cdef class PacketLoop:
         each.farewell = 0
         pthread_mutex_unlock(&self._mutex)
 
+    def restart(self, int64_t row, *, uint64_t session, int64_t first, bint by_nic):
+        """See the protocol."""
+        self._check_row(row)
+        pthread_mutex_lock(&self._mutex)
+        self._row[row].by_nic = by_nic
+        self._open(row, session, first)
+        pthread_mutex_unlock(&self._mutex)
+
     def end(self, int64_t row):
         """See the protocol."""
         self._check_row(row)
         pthread_mutex_lock(&self._mutex)
         cdef Row *each = &self._row[row]
+        each.by_nic = False
         self._open(row, 0, 0)
         each.due = _NEVER_DUE
         each.deadline_ns = _NEVER
@@ -845,7 +937,7 @@ cdef class PacketLoop:
         cdef bint is_stamp
         cdef ProbePacket *probe
         for each in range(count):
-            self._arrivals[each].stamp_ns = self._stamp(each, &dropped, &is_stamp)
+            self._arrivals[each].stamp_ns = self._stamp(each, &self._arrivals[each].nic_ns, &dropped, &is_stamp)
             latest_ns = max(latest_ns, self._arrivals[each].stamp_ns)
             if errors:
                 self._arrivals[each].known = is_stamp
@@ -856,10 +948,15 @@ cdef class PacketLoop:
             stamp_ns = self._arrivals[each].stamp_ns
             if stamp_ns:
                 self._arrivals[each].stamp_ns = skewed(&self._error, self._ruler.map(stamp_ns))
+                if self._place[self._arrivals[each].place].faults is not NULL:
+                    self._arrivals[each].nic_ns = self._injected_ns(&self._arrivals[each])
             if errors:
-                probe = self._own_probe(each) if self._arrivals[each].known else NULL
-                if probe is not NULL:
-                    self._depart(self._arrivals[each].place, probe, self._arrivals[each].stamp_ns, 0)
+                # Of a packet with stamps of both, the NIC's comes by itself, and has no stamp of the kernel's.
+                self._arrivals[each].probe = self._own_probe(each) if self._arrivals[each].known else NULL
+                if self._arrivals[each].probe is not NULL and (stamp_ns or not self._arrivals[each].nic_ns):
+                    self._depart(
+                        self._arrivals[each].place, self._arrivals[each].probe, self._arrivals[each].stamp_ns, 0
+                    )
             else:
                 self._arrivals[each].probe = <ProbePacket *>(self._in_payloads + each * _PAYLOAD_BYTES)
                 self._arrivals[each].address = ntohl(self._in_names[each].sin_addr.s_addr)
@@ -867,21 +964,35 @@ cdef class PacketLoop:
         self._ruler.settle()
         if not errors:
             self._hear(count, self._local_ns(), now_ns)
+        elif self._watches:
+            for each in range(count):
+                if self._arrivals[each].probe is not NULL and self._arrivals[each].nic_ns:
+                    self._pass_nic(self._arrivals[each].place, self._arrivals[each].probe, self._arrivals[each].nic_ns)
 
-    cdef int64_t _stamp(self, int each, int64_t *dropped, bint *is_stamp) noexcept nogil:
-        """The kernel's stamp of a packet; 0: none. And what else the kernel says of it."""
+    cdef int64_t _injected_ns(self, Arrival *arrival) noexcept nogil:
+        """The stamp of the NIC of a lab's host; 0: it lost it."""
+        cdef Place *place = &self._place[arrival.place]
+        place.turn += 1
+        if <int64_t>(place.turn % _EIGHTHS) < place.faults[_LOST]:
+            return 0
+        return skewed(&place.nic, arrival.stamp_ns) + place.faults[_LIES]
+
+    cdef int64_t _stamp(self, int each, int64_t *nic_ns, int64_t *dropped, bint *is_stamp) noexcept nogil:
+        """The kernel's stamp of a packet; 0: none. And the NIC's, likewise, and what else the kernel says of it."""
         cdef msghdr *message = &self._in_headers[each].msg_hdr
         cdef cmsghdr *control = CMSG_FIRSTHDR(message)
         cdef int64_t stamp_ns = 0
-        cdef timespec stamp
+        cdef timespec stamps[3]  # of struct scm_timestamping: the kernel's, one of former kernels, and the NIC's
         cdef uint32_t count
         cdef sock_extended_err error
-        dropped[0] = 0
+        dropped[0] = nic_ns[0] = 0
         is_stamp[0] = False
         while control is not NULL:
             if control.cmsg_level == SOL_SOCKET and control.cmsg_type == _SO_TIMESTAMPING:
-                memcpy(&stamp, CMSG_DATA(control), sizeof(timespec))
-                stamp_ns = stamp.tv_sec * _SECOND_NS + stamp.tv_nsec
+                memcpy(stamps, CMSG_DATA(control), sizeof(stamps))
+                stamp_ns = stamps[0].tv_sec * _SECOND_NS + stamps[0].tv_nsec
+                if -_FAR_S < stamps[2].tv_sec < _FAR_S:  # else no peer would take a probe that says so
+                    nic_ns[0] = stamps[2].tv_sec * _SECOND_NS + stamps[2].tv_nsec
             elif control.cmsg_level == SOL_SOCKET and control.cmsg_type == _SO_RXQ_OVFL:
                 memcpy(&count, CMSG_DATA(control), sizeof(uint32_t))
                 dropped[0] = count
@@ -910,6 +1021,13 @@ cdef class PacketLoop:
 
     def take_departures(self, place, probes, stamp_ns):
         """See the twin."""
+        self._take_departures(place, probes, stamp_ns, False)
+
+    def take_nic_departures(self, place, probes, nic_ns):
+        """See the twin."""
+        self._take_departures(place, probes, nic_ns, True)
+
+    def _take_departures(self, place, probes, stamp_ns, bint by_nic):
         cdef int64_t[::1] places = np.ascontiguousarray(place, np.int64)
         cdef int64_t[::1] stamps_ns = np.ascontiguousarray(stamp_ns, np.int64)
         cdef const uint8_t[::1] packets = np.frombuffer(probes.tobytes(), np.uint8)
@@ -920,7 +1038,10 @@ cdef class PacketLoop:
             self._check_place(places[each])
         pthread_mutex_lock(&self._mutex)
         for each in range(places.shape[0]):
-            self._depart(<int>places[each], <ProbePacket *>&packets[each * _PROBE_BYTES], stamps_ns[each], 0)
+            if by_nic:
+                self._pass_nic(<int>places[each], <ProbePacket *>&packets[each * _PROBE_BYTES], stamps_ns[each])
+            else:
+                self._depart(<int>places[each], <ProbePacket *>&packets[each * _PROBE_BYTES], stamps_ns[each], 0)
         pthread_mutex_unlock(&self._mutex)
 
     cdef void _depart(self, int place, ProbePacket *probe, int64_t transmit_ns, int64_t by_ns) noexcept nogil:
@@ -928,25 +1049,45 @@ cdef class PacketLoop:
         cdef Row *row
         if by_ns == 0:
             self._note_stamps(place, _LEFT, 1, 1)
+            self._place[place].counts[_LEFT][_PACKETS] += self._place[place].watched
         if number >= self._rows or self._row[number].session != probe.session:
             return
         row = &self._row[number]
-        if _note_transmit(&self._outgoing, number, probe.sequence, transmit_ns):
+        if _leave(&self._outgoing, number, probe.sequence, transmit_ns, row.by_nic):
             row.left += 1
             row.waiting = 0
         row.left_sequence = max(row.left_sequence, probe.sequence)
         row.left_ns = max(row.left_ns, max(transmit_ns, by_ns))
 
-    def take_arrivals(self, came, stamp_ns, int64_t local_now_ns, int64_t now_ns):
+    cdef void _pass_nic(self, int place, ProbePacket *probe, int64_t nic_ns) noexcept nogil:
+        """Takes the NIC's stamp of an own probe that it sent."""
+        cdef int64_t number = probe.row & _ROW_MASK
+        cdef Place *each = &self._place[place]
+        cdef Cell *cell
+        each.counts[_LEFT][_STAMPED] += each.watched
+        if number >= self._rows or self._row[number].session != probe.session:
+            return
+        cell = _cell(&self._outgoing, number, probe.sequence)
+        if cell.sequence != probe.sequence:
+            return
+        if each.shift_ns and cell.host_ns and _is_odd(nic_ns - each.shift_ns - cell.host_ns):
+            each.counts[_LEFT][_ODD] += each.watched
+        elif self._row[number].by_nic:
+            _note_transmit(&self._outgoing, number, probe.sequence, nic_ns)
+
+    def take_arrivals(self, came, stamp_ns, int64_t local_now_ns, int64_t now_ns, nic_ns=None):
         """See the twin."""
         cdef int64_t[::1] places = np.ascontiguousarray(came.place, np.int64)
         cdef uint32_t[::1] addresses = np.ascontiguousarray(came.address, np.uint32)
         cdef uint32_t[::1] sizes = np.ascontiguousarray(came.lengths, np.uint32)
         cdef int64_t[::1] stamps_ns = np.ascontiguousarray(stamp_ns, np.int64)
+        cdef int64_t[::1] by_nic_ns = np.zeros(len(stamps_ns), np.int64)
+        if nic_ns is not None:
+            by_nic_ns = np.ascontiguousarray(nic_ns, np.int64)
         cdef const uint8_t[::1] packets = np.frombuffer(came.probes.tobytes(), np.uint8)
         cdef Py_ssize_t each
         cdef Py_ssize_t count = places.shape[0]
-        if not count == len(addresses) == len(sizes) == len(stamps_ns) or len(packets) != count * _PROBE_BYTES:
+        if not count == len(addresses) == len(sizes) == len(stamps_ns) == len(by_nic_ns) or len(packets) != count * _PROBE_BYTES:
             raise ValueError("columns differ in length")
         for each in range(count):
             self._check_place(places[each])
@@ -958,6 +1099,7 @@ cdef class PacketLoop:
                 self._arrivals[each].address = addresses[each]
                 self._arrivals[each].length = sizes[each]
                 self._arrivals[each].stamp_ns = stamps_ns[each]
+                self._arrivals[each].nic_ns = by_nic_ns[each]
                 self._arrivals[each].probe = <ProbePacket *>&packets[each * _PROBE_BYTES]
             self._hear(<int>count, local_now_ns, now_ns)
         finally:
@@ -976,6 +1118,8 @@ cdef class PacketLoop:
         for each in range(count):
             self._place[self._arrivals[each].place].packets += 1
             self._place[self._arrivals[each].place].stamped += self._arrivals[each].stamp_ns != 0
+            if self._place[self._arrivals[each].place].watched and self._arrivals[each].stamp_ns:
+                self._come_by_nic(&self._arrivals[each])
         for each in range(self._places):
             if self._place[each].packets:
                 self._note_stamps(each, _CAME, self._place[each].packets, self._place[each].stamped)
@@ -1011,6 +1155,17 @@ cdef class PacketLoop:
             if arrival.probe.use & _IN_USE:
                 row.deadline_ns = now_ns - arrival.age_ns + row.patience_ns
             row.silent = False
+
+    cdef void _come_by_nic(self, Arrival *arrival) noexcept nogil:
+        """Counts a packet that the kernel stamped, and takes an odd stamp of the NIC's away."""
+        cdef Place *place = &self._place[arrival.place]
+        place.counts[_CAME][_PACKETS] += 1
+        if not arrival.nic_ns:
+            return
+        place.counts[_CAME][_STAMPED] += 1
+        if place.shift_ns and _is_odd(arrival.stamp_ns - (arrival.nic_ns - place.shift_ns)):
+            place.counts[_CAME][_ODD] += 1
+            arrival.nic_ns = 0
 
     cdef void _meet(self, int count) noexcept nogil:
         """Finds the peers that are new or have started anew. The latest probe of each says which life is the present one."""
@@ -1048,7 +1203,9 @@ cdef class PacketLoop:
         cdef bint full = arrival.length > _PROBE_BYTES
         cdef int64_t theirs = probe.row >> _ROW_BITS
         # Of a probe on a path that idles the sender tells the stamp half a minute later. What it took says nothing then.
-        cdef int64_t receive_ns = arrival.stamp_ns if probe.interval_us <= _IDLE_US else 0
+        cdef int64_t receive_ns = arrival.nic_ns if row.by_nic else arrival.stamp_ns
+        if probe.interval_us > _IDLE_US:
+            receive_ns = 0
         if _place(&self._incoming, arrival.row, probe.sequence, full, receive_ns):
             row.received += 1
         row.said = probe.use >> _COUNT_SHIFT
@@ -1317,7 +1474,7 @@ cdef class PacketLoop:
         cdef Cell *cell
         cdef int back
         probe.magic = _MAGIC
-        probe.kind = <uint8_t>self._place[row.place].kind
+        probe.kind = <uint8_t>self._kind(row)
         probe.use = row.said_count | row.in_use
         probe.mesh_ms = <uint16_t>row.wish_ms
         probe.row = <uint32_t>(slot.row | (row.own_bytes << _ROW_BITS))
@@ -1343,6 +1500,10 @@ cdef class PacketLoop:
         message.msg_namelen = sizeof(sockaddr_in)
         message.msg_iov = vector
         message.msg_iovlen = 2
+
+    cdef inline int _kind(self, Row *row) noexcept nogil:
+        """The kind of a row's own stamps."""
+        return _HARDWARE if row.by_nic else self._place[row.place].kind
 
     cdef void _keep(self, int64_t each) noexcept nogil:
         """Remembers a probe of which the slot was filled."""
@@ -1419,7 +1580,7 @@ cdef class PacketLoop:
         cdef int64_t number
         cdef int64_t sent
         cdef Row *row
-        columns = np.empty((11, self._rows), np.int64)
+        columns = np.empty((13, self._rows), np.int64)
         cdef int64_t[:, ::1] column = columns
         pthread_mutex_lock(&self._mutex)
         for number in range(self._rows):
@@ -1450,6 +1611,8 @@ cdef class PacketLoop:
             column[8, number] = row.full_bytes
             column[9, number] = row.heard_last_ns
             column[10, number] = max(row.highest, 0)
+            column[11, number] = self._kind(row)
+            column[12, number] = row.peer_kind
         cdef int64_t listened_ns = self._listened_ns
         try:
             outgoing, incoming = self._take_completed(True), self._take_completed(False)
@@ -1534,7 +1697,7 @@ cdef class PacketLoop:
             elif which == 2:
                 column[number] = row.heard_last_ns
             else:
-                column[number] = max(<int64_t>self._place[row.place].kind, <int64_t>row.peer_kind)
+                column[number] = max(self._kind(row), <int>row.peer_kind)
         pthread_mutex_unlock(&self._mutex)
         return found
 

@@ -4,10 +4,10 @@ Every service takes a `Clock`; no core file reads the time itself. Any other pro
 `read`, without a bus or numpy.
 """
 
-from foliot.clock.clocks import BusClock, Clock, HostClock, InjectedError
+from foliot.clock.clocks import BusClock, Clock, HostClock, InjectedError, InjectedNic
 from foliot.clock.page import ClockUnknown
 from foliot.clock.reader import Interval, Reader, Reading, now, read, wait
 
 __all__ = (
-    "BusClock", "Clock", "ClockUnknown", "HostClock", "InjectedError", "Interval", "Reader", "Reading", "now", "read", "wait",
+    "BusClock", "Clock", "ClockUnknown", "HostClock", "InjectedError", "InjectedNic", "Interval", "Reader", "Reading", "now", "read", "wait",
 )  # fmt: skip

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -54,6 +57,19 @@ class InjectedError(NamedTuple):
     """The sum of all steps so far: one value, which changes."""
 
 
+class InjectedNic(NamedTuple):
+    """The clock of its own that a lab gives to a NIC, as arrays, for compiled code.
+
+    The NIC stamps each packet that the kernel stamps, at the same moment. Its time is the local time of its host with an
+    error, which is as `InjectedError` has it, with local time in place of CLOCK_MONOTONIC_RAW.
+    """
+
+    error: InjectedError
+    faults: NDArray[np.int64]
+    """What the NIC does wrong, by three values that change: by how many ns its stamps are off while its clock is read
+    right, how many of eight packets get no stamp, and whether its clock cannot be read (1)."""
+
+
 class HostClock:
     """The system clock of a node: CLOCK_MONOTONIC_RAW, read as reference time by sync's last state of it.
 
@@ -63,6 +79,8 @@ class HostClock:
 
     injected: InjectedError | None = None
     """None: on no host but those of a lab is there any."""
+    injected_nics: Mapping[str, InjectedNic] = MappingProxyType({})
+    """By rail; empty but in a lab."""
 
     def __init__(self, name: str) -> None:
         from foliot.clock.realtime_map import RealtimeMap  # noqa: PLC0415 - it needs numpy, and a program that only wants the time has no such clock
@@ -127,6 +145,10 @@ class HostClock:
             return Moment(reference_ns, realtime_ns, 0)
         leap_s = state.leap_s if reference_ns < state.leap_at_ns else 0
         return Moment(state.utc_ns(reference_ns), realtime_ns, leap_s)
+
+    def raw_to_local(self, raw_ns: int) -> int:
+        """CLOCK_MONOTONIC_RAW as local time, which it is."""
+        return raw_ns
 
     def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Kernel packet timestamps (CLOCK_REALTIME, recent) as local time.

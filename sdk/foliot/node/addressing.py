@@ -48,6 +48,7 @@ def describe(settings: NodeSettings) -> Node:
         agent_port=settings.agent_port,
         probe_port=settings.probe_port,
         peers=settings.peers,
+        nic_stamps=True,
     )
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from foliot import native
 from foliot.node.addressing import describe
+from foliot.node.ethtool import Stamping, parse_speed, parse_stamping
 from foliot.settings import NodeSettings, SettingsError
 from foliot_agent.install import addressing, checks, envfile, kernel_trial
 from foliot_agent.install.addressing import PlaceError
-from foliot_agent.install.ethtool import Stamping, parse_speed, parse_stamping
 from foliot_agent.install.nics import NicState, RouteFound, rdma_devices
 from foliot_agent.install.settingsfile import SettingsFile, check_telemetry
 from foliot_agent.install.timekeeping import Discipline, keepers
@@ -171,8 +171,11 @@ def test_whether_code_is_compiled_is_told():
 
 def test_what_a_driver_answers_is_read():
     """Flags and clock of ``ethtool_ts_info``, both halves of the speed of ``ethtool_cmd``."""
-    every = struct.pack("IIi32x", 0x41, 1 | 2 | 4 | 8 | 16 | 64, 5)
-    assert parse_stamping(every) == Stamping(hardware=True, kernel=True, phc_index=5)
+    every = struct.pack("IIiI12xI12x", 0x41, 1 | 2 | 4 | 8 | 16 | 64, 5, 0b11, 0b10)
+    assert parse_stamping(every) == Stamping(hardware=True, kernel=True, phc_index=5, transmits=True, receives=True)
+    ptp_alone = struct.pack("IIiI12xI12x", 0x41, 1 | 2 | 4 | 8 | 16 | 64, 0, 0b11, 1 << 12)
+    assert parse_stamping(ptp_alone).transmits
+    assert not parse_stamping(ptp_alone).receives
     receiving = struct.pack("IIi32x", 0x41, 8 | 16, -1)
     assert parse_stamping(receiving) == Stamping(hardware=False, kernel=False, phc_index=None)
     assert parse_speed(struct.pack("12xH14xH14x", 400_000 & 0xFFFF, 400_000 >> 16)) == 400_000

@@ -23,6 +23,7 @@ from foliot_probe.packet_loop import Report, SilenceChanges
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -41,9 +42,15 @@ _REALTIME_SHARE = 0.25
 
 
 class Engine:
-    """Sockets and streams of a node. Every time given to it is monotonic and in ns."""
+    """Sockets and streams of a node. Every time given to it is monotonic and in ns.
 
-    def __init__(self, own: Node, clock: HostClock, settings: ProbeSettings, now_ns: int) -> None:
+    Parameters:
+        nic_rails: the rails whose NICs have clocks. Their sockets ask for the stamps of both, host and NIC.
+    """
+
+    def __init__(
+        self, own: Node, clock: HostClock, settings: ProbeSettings, now_ns: int, nic_rails: frozenset[str] = frozenset()
+    ) -> None:
         self._clock = clock
         self._settings = settings
         self.table = StreamTable(own)
@@ -55,6 +62,13 @@ class Engine:
         """The MTU of the device of each socket's address, in bytes; 0: not known."""
         self._refused = np.zeros(len(self.table.places), np.int64)
         """The MTU at which the kernel refused a packet of just that size, per socket; 0: it refused none."""
+        self._nic_rails = nic_rails
+        self._by_nic: set[str] = set()
+        """The rails whose streams are stamped by their NICs."""
+        self._shift_ns = np.zeros(len(self.table.places), np.int64)
+        for number, place in enumerate(self.table.places):
+            if place.rail in nic_rails:
+                self.packets.watch_nic(number, clock.injected_nics.get(place.rail))
         self._tick = 0
         self._thread: threading.Thread | None = None
         self._told_realtime: bool | None = False
@@ -81,7 +95,9 @@ class Engine:
             if self._sockets[number] is None:
                 ds_field = self._settings.ds_field(place.rail)
                 try:
-                    opened = self._sockets[number] = open_socket(place.address, self.table.own.probe_port, ds_field)
+                    opened = self._sockets[number] = open_socket(
+                        place.address, self.table.own.probe_port, ds_field, by_nic=place.rail in self._nic_rails
+                    )
                 except OSError as error:
                     log.debug("socket_awaited", address=place.address, reason=error.strerror)
                 else:
@@ -141,6 +157,8 @@ class Engine:
         if ended or begun:
             self.demand.peers_changed()
             self._set_sizes()
+        for rail in self._by_nic:
+            self._restart(rail, begun, by_nic=True)
         return ended, begun
 
     def drop_peer(self, name: str) -> list[int]:
@@ -155,6 +173,39 @@ class Engine:
         for row in rows:
             self.packets.end(row)
             self.demand.forget(row)
+
+    # -- whose stamps count -------------------------------------------------------------------------------------------
+
+    def set_by_nic(self, rail: str, *, by_nic: bool) -> None:
+        """Lets the NIC of a rail stamp its streams, or the kernel again; their sessions begin anew."""
+        (self._by_nic.add if by_nic else self._by_nic.discard)(rail)
+        self._restart(rail, list(self.table.rows.values()), by_nic=by_nic)
+
+    def _restart(self, rail: str, rows: list[int], *, by_nic: bool) -> None:
+        first = self._first_sequence()
+        for row in rows:
+            ends = self.table.ends[row]
+            # A peer of an earlier version would take the NIC's stamps for the host's.
+            if ends is not None and ends.key.rail == rail and self.table.peers[ends.key.peer].nic_stamps:
+                self.packets.restart(row, session=secrets.randbits(64) | 1, first=first, by_nic=by_nic)
+
+    def set_nic_shifts(self, shift_ns: Mapping[str, int]) -> None:
+        """Takes by how much the clock in the NIC of each rail is ahead of local time now; 0: that is not known."""
+        self._shift_ns[:] = [shift_ns.get(place.rail, 0) for place in self.table.places]
+        self.packets.set_shifts(self._shift_ns)
+
+    def shift_ns(self) -> NDArray[np.int64]:
+        """The same of each row; 0 where there is no such clock."""
+        found: NDArray[np.int64] = self._shift_ns[self.table.place]
+        return found
+
+    def take_stamp_counts(self) -> dict[str, NDArray[np.int64]]:
+        """What was counted of the stamps of each rail's NIC since the last call, see `PacketLoop.take_stamp_counts`."""
+        counts, found = self.packets.take_stamp_counts(), dict.fromkeys(self._nic_rails, np.zeros((2, 3), np.int64))
+        for place, counted in zip(self.table.places, counts, strict=True):
+            if place.rail in found:
+                found[place.rail] = found[place.rail] + counted
+        return found
 
     def _first_sequence(self) -> int:
         """The microseconds since 1970.

@@ -16,13 +16,15 @@ import numpy as np
 import structlog
 
 from foliot.columns import enlarge, grown
+from foliot_probe.core.measure.nic_stamps import ODD, PACKETS, STAMPED, odd
 from foliot_probe.core.measure.sessions import Sessions
 from foliot_probe.core.measure.silence import STALL_NS, SilenceWatch
-from foliot_probe.core.packet import IN_USE, IP_UDP_BYTES, ProbePacket, is_probe
+from foliot_probe.core.packet import HARDWARE, IN_USE, IP_UDP_BYTES, ProbePacket, is_probe
 from foliot_probe.core.rate.send_order import PROBES_A_ROUND, of_tick, send_order
 from foliot_probe.core.rate.send_schedule import SendSchedule
 from foliot_probe.core.sockaddr import Address, sockaddr
-from foliot_probe.io.timestamp_check import StampChecks
+from foliot_probe.io.ptp_clock import nic_ns
+from foliot_probe.io.timestamp_check import DIRECTIONS, StampChecks
 from foliot_probe.io.udp_batch import Inbox, Outbox, describe_errno, is_clogged
 from foliot_probe.packet_loop import Report, SilenceChanges
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from foliot.clock import HostClock
+    from foliot.clock import HostClock, InjectedNic
     from foliot_probe.core.measure.sessions import Completed
     from foliot_probe.io.udp_batch import Arrivals, Batch
 
@@ -46,6 +48,8 @@ _SLOTS = 512
 
 Each further batch costs as much as the first.
 """
+_LEFT, _CAME = range(len(DIRECTIONS))
+_EIGHTHS = 8
 _HELD_UP = 4
 """Probes in a row that do not leave the host, before their stream makes way for others on a clogged socket. That is
 more than a tick's. So a stream of which all leave is not held up: their stamps come with the next tick."""
@@ -84,6 +88,11 @@ class NumpyPacketLoop:
         self._opened = np.zeros(places, np.bool_)
         self._refused = np.zeros(places, np.bool_)
         self._stamps = StampChecks(places)
+        self._watched: dict[int, InjectedNic | None] = {}
+        """Places whose NIC's stamps are watched."""
+        self._shift_ns = np.zeros(places, np.int64)
+        self._stamp_counts = np.zeros((places, len(DIRECTIONS), 3), np.int64)
+        self._turns = np.zeros(places, np.int64)
         self._dropped = np.zeros(places, np.int64)
         self._counts: collections.Counter[str] = collections.Counter()
         self._inbox = Inbox(_SLOTS)
@@ -100,6 +109,20 @@ class NumpyPacketLoop:
         self._sockets[place] = opened
         self._opened[place] = True
         self._inbox.add(place, opened)
+
+    def watch_nic(self, place: int, injected: InjectedNic | None) -> None:
+        """See `PacketLoop`."""
+        self._watched[place] = injected
+        self._inbox.by_nic = True
+
+    def set_shifts(self, shift_ns: Times) -> None:
+        """See `PacketLoop`."""
+        self._shift_ns[:] = shift_ns
+
+    def take_stamp_counts(self) -> NDArray[np.int64]:
+        """See `PacketLoop`."""
+        counts, self._stamp_counts = self._stamp_counts, np.zeros_like(self._stamp_counts)
+        return counts
 
     # -- what there is to probe ---------------------------------------------------------------------------------------
 
@@ -121,14 +144,21 @@ class NumpyPacketLoop:
         address, port = peer
         self._place[row], self._address[row] = place, sockaddr(address, port)[0]
         self._row_of[_key(place, address)] = row
+        self.sessions.by_nic[row] = False
         self.sessions.open(row, session, first)
         self._schedule.begin(row, every, tick)
+
+    def restart(self, row: int, *, session: int, first: int, by_nic: bool) -> None:
+        """See `PacketLoop`."""
+        self.sessions.by_nic[row] = by_nic
+        self.sessions.open(row, session, first)
 
     def end(self, row: int) -> None:
         """See `PacketLoop`."""
         key = _key(int(self._place[row]), int(self._address[row]["address"]))
         if self._row_of.get(key) == row:  # else its address is another's by now
             del self._row_of[key]
+        self.sessions.by_nic[row] = False
         self.sessions.close(row)
         self._schedule.end(row)
         self._watch.forget(row)
@@ -174,27 +204,66 @@ class NumpyPacketLoop:
     def _take(self, batch: Batch, now_ns: int) -> None:
         """Takes own probes that the kernel handed back, and packets that came."""
         local_ns = self._clock.realtime_to_local(batch.stamp_ns)
-        left, came = batch.departures, batch.arrivals
+        left, came, nic_ns = batch.departures, batch.arrivals, batch.nic_ns
         if left is not None:
-            self.take_departures(left.place, left.probes, local_ns[left.slot])
+            by_host = slice(None) if nic_ns is None else (batch.stamp_ns[left.slot] != 0) | (nic_ns[left.slot] == 0)
+            self.take_departures(left.place[by_host], left.probes[by_host], local_ns[left.slot][by_host])
+            if nic_ns is not None:
+                stamps_ns = self._by_injected(
+                    left.place, batch.stamp_ns[left.slot], local_ns[left.slot], nic_ns[left.slot]
+                )
+                by_nic = stamps_ns != 0
+                self.take_nic_departures(left.place[by_nic], left.probes[by_nic], stamps_ns[by_nic])
         if came is None:
             return
         if came.dropped is not None:
             self._excuse_dropped(came.place, came.dropped, now_ns)
         stamp_ns = np.where(batch.stamp_ns[batch.first :] != 0, local_ns[batch.first :], 0)
-        self.take_arrivals(came, stamp_ns, self._clock.local_ns(), now_ns)
+        if nic_ns is not None:
+            nic_ns = self._by_injected(came.place, batch.stamp_ns[batch.first :], stamp_ns, nic_ns[batch.first :])
+        self.take_arrivals(came, stamp_ns, self._clock.local_ns(), now_ns, nic_ns)
+
+    def _by_injected(self, place: Rows, kernel_ns: Times, local_ns: Times, by_nic_ns: Times) -> Times:
+        """The stamps of NICs, where a lab's stand for them; 0: none."""
+        found = by_nic_ns.copy()
+        for number, injected in self._watched.items():
+            if injected is not None:
+                here = np.flatnonzero((place == number) & (kernel_ns != 0))
+                turns = self._turns[number] + 1 + np.arange(len(here))
+                self._turns[number] += len(here)
+                lies_ns, lost, *_ = injected.faults.tolist()
+                found[here] = np.where(turns % _EIGHTHS < lost, 0, nic_ns(injected, local_ns[here]) + lies_ns)
+        return found
 
     def take_departures(self, place: Rows, probes: NDArray[Any], stamp_ns: Times) -> None:
         """Takes own probes (dtype `ProbePacket`) that the kernel handed back, with their transmit stamps."""
         self._stamps.left(place)
+        self._count(_LEFT, PACKETS, place)
         self.sessions.left(probes, stamp_ns)
 
-    def take_arrivals(self, came: Arrivals, stamp_ns: Times, local_now_ns: int, now_ns: int) -> None:
+    def take_nic_departures(self, place: Rows, probes: NDArray[Any], nic_ns: Times) -> None:
+        """Takes own probes that the kernel handed back with the NIC's transmit stamps."""
+        self._count(_LEFT, STAMPED, place)
+        known, cell = self.sessions.find(probes)
+        host_ns, shift_ns = self.sessions.outgoing.host_ns[cell], self._shift_ns[place[known]]
+        strange = (host_ns != 0) & (shift_ns != 0) & odd(nic_ns[known] - shift_ns - host_ns)
+        self._count(_LEFT, ODD, place[known][strange])
+        sound = known[~strange]
+        self.sessions.passed_nic(probes[sound], nic_ns[sound])
+
+    def _count(self, direction: int, what: int, places: Rows) -> None:
+        for place in self._watched:
+            self._stamp_counts[place, direction, what] += int(np.count_nonzero(places == place))
+
+    def take_arrivals(
+        self, came: Arrivals, stamp_ns: Times, local_now_ns: int, now_ns: int, nic_ns: Times | None = None
+    ) -> None:
         """Takes datagrams in the order in which they came.
 
         Parameters:
             stamp_ns: their receive stamps; 0: without one.
             local_now_ns: the local time.
+            nic_ns: the NICs' receive stamps, likewise; None: none has any.
         """
         place, probes, lengths = came.place, came.probes, came.lengths
         row = np.array(
@@ -205,17 +274,30 @@ class NumpyPacketLoop:
         if not stamped.all():
             by_hand = self._stamps.received_by_hand()[place]
             stamp_ns = np.where(stamped, stamp_ns, np.where(by_hand, local_now_ns, 0))
+        nic_ns = self._sound(place, stamped, stamp_ns, np.zeros_like(stamp_ns) if nic_ns is None else nic_ns)
         full = lengths > ProbePacket.itemsize
         genuine = (row >= 0) & is_probe(probes, lengths)
         if not genuine.all():
             self._counts["foreign"] += int(np.count_nonzero(~genuine))
             row, probes, stamp_ns, full = row[genuine], probes[genuine], stamp_ns[genuine], full[genuine]
-        self.sessions.hear(row, probes, stamp_ns, full)
+            nic_ns = nic_ns[genuine]
+        self.sessions.hear(row, probes, np.where(self.sessions.by_nic[row], nic_ns, stamp_ns), full)
         # A packet came after the last reading, even if the clock was stepped and its stamp says otherwise. One without
         # a stamp came now.
         age_ns = np.minimum(np.maximum(local_now_ns - stamp_ns, 0), now_ns - self._read_ns) * (stamp_ns != 0)
         self._heard_last_ns[row] = local_now_ns - age_ns
         self._watch.hear(row, now_ns - age_ns, probes["interval_us"], probes["use"] & IN_USE != 0)
+
+    def _sound(self, place: Rows, stamped: NDArray[np.bool_], stamp_ns: Times, nic_ns: Times) -> Times:
+        """Counts the NICs' receive stamps, and leaves the odd ones out."""
+        if not self._watched:
+            return nic_ns
+        watched = stamped & np.isin(place, list(self._watched))
+        shift_ns, by_nic = self._shift_ns[place], watched & (nic_ns != 0)
+        strange = by_nic & (shift_ns != 0) & odd(stamp_ns - (nic_ns - shift_ns))
+        for what, which in ((PACKETS, watched), (STAMPED, by_nic), (ODD, strange)):
+            self._count(_CAME, what, place[which])
+        return np.where(strange, 0, nic_ns)
 
     def _excuse_dropped(self, places: Rows, counts: NDArray[np.uint32], now_ns: int) -> None:
         for place in np.unique(places):
@@ -259,7 +341,7 @@ class NumpyPacketLoop:
         self.sessions.announce(
             self._schedule.announced * (self._tick_ns // 1_000),
             self._schedule.in_use,
-            self._stamps.kind[self._place],
+            self._own_kind(),
             self._wish_ms,
         )
         wanted = of_tick(due, coded, full[self.sessions.full_bytes[full] > 0], len(self.sessions))
@@ -370,6 +452,8 @@ class NumpyPacketLoop:
             full_bytes=sessions.full_bytes.copy(),
             heard_last_ns=self._heard_last_ns.copy(),
             heard_sequence=sessions.heard_sequence,
+            own_kind=self._own_kind(),
+            peer_kind=sessions.peer_kind.astype(np.int64),
         )
 
     def stamps_of(self, rows: Rows) -> Completed:
@@ -390,8 +474,11 @@ class NumpyPacketLoop:
 
     def kinds(self) -> NDArray[np.int64]:
         """See `PacketLoop`."""
-        kinds: NDArray[np.int64] = np.maximum(self._stamps.kind[self._place], self.sessions.peer_kind)
+        kinds: NDArray[np.int64] = np.maximum(self._own_kind(), self.sessions.peer_kind)
         return kinds
+
+    def _own_kind(self) -> NDArray[np.int64]:
+        return np.where(self.sessions.by_nic, HARDWARE, self._stamps.kind[self._place])
 
     def counts(self) -> Mapping[str, int]:
         """See `PacketLoop`."""

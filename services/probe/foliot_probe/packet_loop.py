@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from foliot.clock import InjectedNic
     from foliot_probe.core.measure.sessions import Completed
 
     Rows = NDArray[np.intp]
@@ -54,6 +55,10 @@ class Report(NamedTuple):
     """When the stream was heard last; 0: never."""
     heard_sequence: NDArray[np.int64]
     """The highest probe heard; 0: none was."""
+    own_kind: NDArray[np.int64]
+    """The kind of own stamps, as an index of `KINDS`; `HARDWARE`: they are of the NIC's own clock."""
+    peer_kind: NDArray[np.int64]
+    """The same of the peer's."""
 
 
 class PacketLoop(Protocol):
@@ -71,6 +76,22 @@ class PacketLoop(Protocol):
     def add_socket(self, place: int, opened: socket.socket) -> None:
         """Sends and hears the streams of this place by this socket."""
 
+    def watch_nic(self, place: int, injected: InjectedNic | None) -> None:
+        """Holds the NIC's own stamps against the kernel's, at a place whose socket asks for both.
+
+        Parameters:
+            injected: stands for the NIC's stamps in a lab; None: there are real ones.
+        """
+
+    def set_shifts(self, shift_ns: Times) -> None:
+        """Says by how much the clock in the NIC of each place is ahead of local time now; 0: that is not known."""
+
+    def take_stamp_counts(self) -> NDArray[np.int64]:
+        """What was counted at each place since the last call, of packets that left and that came.
+
+        The last axis is as `nic_stamps` has it: `PACKETS`, `STAMPED` and `ODD`.
+        """
+
     # -- what there is to probe ---------------------------------------------------------------------------------------
 
     def grow(self, rows: int) -> None:
@@ -86,6 +107,14 @@ class PacketLoop(Protocol):
             session: drawn anew for each stream and start, and not 0.
             first: its first sequence, above those of the stream's earlier lives.
             every: it sends in every so many ticks, from one after `tick` on.
+        """
+
+    def restart(self, row: int, *, session: int, first: int, by_nic: bool) -> None:
+        """Begins a stream anew, at the same rate.
+
+        Parameters:
+            session, first: as of `begin`.
+            by_nic: own stamps are those of the NIC from now on, else the kernel's. Packets without one have none.
         """
 
     def end(self, row: int) -> None:

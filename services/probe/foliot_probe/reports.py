@@ -22,15 +22,17 @@ from foliot_probe.core.measure.one_way_delay import (
 )
 from foliot_probe.core.measure.slope_range import expected
 from foliot_probe.core.measure.stamp_window import LAYERS, StampWindow
-from foliot_probe.core.packet import KINDS
+from foliot_probe.core.packet import HARDWARE, KERNEL, KINDS
 from foliot_probe.core.rate.adaptive_rate import Sight
 from foliot_probe.core.rate.delay_density import densities, repeatable_ns
 from foliot_probe.io.tcp_clock import MonotonicOffset
 from foliot_schemas import DelayBatch, StampBatch
 from foliot_schemas.columns import pack
+from foliot_schemas.names import Path, is_nic_clock, nic_clock_name
+from foliot_schemas.observation import StampRow, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from foliot_probe.core.rate.delay_density import DelayDensity
     from foliot_probe.core.stream_table import StreamEnds
     from foliot_probe.engine import Engine
+    from foliot_probe.nic_clocks import NicWindow
     from foliot_probe.packet_loop import Report, SilenceChanges
     from foliot_probe.settings import ProbeSettings
     from foliot_schemas import ClockState, HostLoad
@@ -58,6 +61,21 @@ _SPEECHLESS = 5
 """After so many windows without a word of sync about any clock, nobody reads the measurements."""
 
 
+class _Stamping:
+    """Which ends of each row are stamped by their NICs, as the last report had it."""
+
+    def __init__(self, rows: int) -> None:
+        self.own = np.zeros(rows, np.bool_)
+        self.peer = np.zeros(rows, np.bool_)
+
+    def take(self, found: Report) -> NDArray[np.intp]:
+        """The rows of which either end has changed."""
+        own, peer = found.own_kind == HARDWARE, found.peer_kind == HARDWARE
+        changed = np.flatnonzero((own != self.own) | (peer != self.peer))
+        self.own, self.peer = own, peer
+        return changed
+
+
 class Reporter:
     """Turns what the engine found into messages. Every time given to it is monotonic, as the engine's."""
 
@@ -67,6 +85,7 @@ class Reporter:
         self._node = engine.table.own.name
         rows = len(engine.table)
         self._own, self._peers = References(rows), References(rows)
+        self._stamping = _Stamping(rows)
         self._states: dict[str, ClockState] = {}
         self._window = StampWindow(LAYERS)
         self._accuracy_ns = settings.accuracy_ns
@@ -80,13 +99,16 @@ class Reporter:
         self._names: tuple[str, ...] = ()
         self.tcp_clock: Callable[[], MonotonicOffset] = MonotonicOffset
         """Tells the clock of this host's TCP."""
+        self.nic_windows: Callable[[], Iterable[NicWindow]] = tuple
+        """Tells the readings of the clocks in this host's NICs."""
+        self._strange: set[str] = set()
 
     def set_clock(self, state: ClockState) -> None:
         """Take what sync says of a clock."""
         self._states[state.clock] = state
         self._speechless = 0
         for row in self._engine.table.rows.values():
-            ends = self._ends(row)
+            ends = self._clocked(row)
             if ends.own_clock == state.clock:
                 self._own.set(row, state)
             if ends.peer_clock == state.clock:
@@ -94,12 +116,39 @@ class Reporter:
 
     def begin(self, rows: list[int]) -> None:
         """Streams have begun in these rows."""
-        for references in (self._own, self._peers):
-            enlarge(references, len(self._engine.table))
+        for columns in (self._own, self._peers, self._stamping):
+            enlarge(columns, len(self._engine.table))
         for row in rows:
-            ends = self._ends(row)
-            self._own.set(row, self._states.get(ends.own_clock))
-            self._peers.set(row, self._states.get(ends.peer_clock))
+            self._stamping.own[row] = self._stamping.peer[row] = False
+            self._refer(row)
+
+    def _refer(self, row: int) -> None:
+        """Reads the stamps of a row by what sync says of its clocks."""
+        ends = self._clocked(row)
+        for references, clock in ((self._own, ends.own_clock), (self._peers, ends.peer_clock)):
+            references.set(row, self._states.get(clock))
+            if clock not in self._states and is_nic_clock(clock):
+                self._strange.add(clock)
+
+    def take_strange_clocks(self) -> set[str]:
+        """Clocks in NICs that stamp by now, and of which sync's word is still to be heard, since the last call."""
+        strange, self._strange = self._strange, set()
+        return strange
+
+    def _take_stamping(self, found: Report) -> Report:
+        """Takes note of ends that are stamped by another clock than before.
+
+        Their probes of this report and of the window are left out, as they may be by either.
+        """
+        changed = self._stamping.take(found)
+        if not len(changed):
+            return found
+        for row in changed.tolist():
+            self._window.forget(row)
+            if self._engine.table.ends[row] is not None:
+                self._refer(row)
+        outgoing, incoming = (each.take(~np.isin(each.row, changed)) for each in (found.outgoing, found.incoming))
+        return found._replace(outgoing=outgoing, incoming=incoming)
 
     def end(self, rows: list[int]) -> None:
         """The streams of these rows have ended."""
@@ -132,7 +181,7 @@ class Reporter:
     def delays(self, now_ns: int, host: HostLoad | None = None) -> Iterator[DelayBatch]:
         """The messages about all paths since the last call; the first tells the host's load, if there is one."""
         engine = self._engine
-        found = engine.packets.take_report()
+        found = self._take_stamping(engine.packets.take_report())
         self._window.add(found.outgoing, found.incoming)
         known = one_way_ns(found.incoming, self._own, self._peers)
         source = SourceColumns(found.sent, found.left_ns, found.left_sequence, found.unsent)
@@ -206,7 +255,7 @@ class Reporter:
         spoken.
         """
         since_ns, self._since_ns = self._since_ns, self._clock.local_ns()
-        tilt = expected(self._own, self._peers, self._since_ns)
+        tilt = expected(self._own, self._peers, self._now_ns())
         header = {
             "node": self._node,
             "since_ns": since_ns,
@@ -217,11 +266,50 @@ class Reporter:
             **self.tcp_clock()._asdict(),
         }
         meshed = self._engine.demand.meshed.copy()  # of other streams sync hears nothing
-        ends = [each if wanted else None for each, wanted in zip(self._engine.table.ends, meshed.tolist(), strict=True)]
+        ends = [
+            self._clocked(row) if wanted and each is not None else None
+            for row, (each, wanted) in enumerate(zip(self._engine.table.ends, meshed.tolist(), strict=True))
+        ]
         probes = self._window.take()
         density = densities(probes, meshed, self._own, self._peers)
-        parts = self._window.close(probes, ends, self._engine.packets.kinds(), tilt)
+        parts = self._window.close(probes, ends, self._kinds(), tilt)
         return self._steps(density, parts, header)
+
+    def _now_ns(self) -> NDArray[np.int64]:
+        """The window's end by the own clock of each row."""
+        return self._since_ns + np.where(self._stamping.own, self._engine.shift_ns(), 0)
+
+    def _kinds(self) -> NDArray[np.int64]:
+        """The worse kind of stamp of each row's two ends, as the last report had it."""
+        kinds = self._engine.packets.kinds()
+        return np.where(self._stamping.own & self._stamping.peer, HARDWARE, np.maximum(kinds, KERNEL))
+
+    def _of_nics(self) -> tuple[tuple[Stream, ...], NDArray[Any]]:
+        """The readings of the clocks in NICs, as streams between the host's clock and theirs."""
+        streams: list[Stream] = []
+        rows = [np.zeros(0, StampRow)]
+        for nic, readings in self.nic_windows():
+            own, its = References(1), References(1)
+            own.set(0, self._states.get(nic.clock))
+            its.set(0, self._states.get(nic_clock_name(nic.name)))
+            slopes = expected(own, its, self._since_ns)
+            table = np.zeros(2 * len(readings), StampRow)
+            table["stream"] = len(streams)
+            table["direction"] = np.arange(len(table)) % 2
+            table["transmit_ns"] = [at_ns for each in readings for at_ns in (each.before_ns, each.nic_ns)]
+            table["receive_ns"] = [at_ns for each in readings for at_ns in (each.nic_ns, each.after_ns)]
+            rows.append(table)
+            streams.append(
+                Stream(
+                    path=str(Path(nic.name, nic.name, 0)),
+                    initiator=nic.clock,
+                    responder=nic_clock_name(nic.name),
+                    kind=KINDS[KERNEL],
+                    least_ppb=float(slopes.least[0]) * 1e9,
+                    most_ppb=float(slopes.most[0]) * 1e9,
+                )
+            )
+        return tuple(streams), np.concatenate(rows)
 
     def _steps(
         self,
@@ -232,6 +320,9 @@ class Reporter:
         found = yield from density
         self._pace(found)
         yield None
+        streams, rows = self._of_nics()
+        if streams:
+            yield StampBatch.of(rows, streams=streams, **header)
         for part in parts:
             yield None if part is None else StampBatch.of(part.rows, streams=part.streams, **header)
 
@@ -242,8 +333,8 @@ class Reporter:
         density = density.of(len(engine.table))  # peers may have come meanwhile
         engine.packets.forget_wishes(gone)  # a peer that is gone wants nothing
         self._speechless += 1
-        trusted = self._own.valid(self._since_ns) & self._peers.known
-        repeatable = repeatable_ns(self._own, self._peers, _USUAL_NS[engine.packets.kinds()])
+        trusted = self._own.valid(self._now_ns()) & self._peers.known
+        repeatable = repeatable_ns(self._own, self._peers, _USUAL_NS[self._kinds()])
         wanted_ns = np.maximum(repeatable, self._accuracy_ns)
         engine.demand.judge(Sight(density, wanted_ns, trusted, self._speechless <= _SPEECHLESS))
 
@@ -251,6 +342,12 @@ class Reporter:
         ends = self._engine.table.ends[row]
         assert ends is not None
         return ends
+
+    def _clocked(self, row: int) -> StreamEnds:
+        """The ends of a row, with the clocks that stamp them."""
+        return self._ends(row).stamped_by(
+            own_nic=bool(self._stamping.own[row]), peer_nic=bool(self._stamping.peer[row])
+        )
 
     def _header(self, listened_ns: int) -> dict[str, Any]:
         """The fields that every batch of delays has. Its time is that of the last reading of the sockets."""

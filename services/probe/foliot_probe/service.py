@@ -31,6 +31,7 @@ from foliot_probe.io.host_load import HostLoadMeter
 from foliot_probe.io.management_nics import ManagementNics
 from foliot_probe.io.port_reader import PortReader
 from foliot_probe.io.tcp_sockets import TcpSockets
+from foliot_probe.nic_clocks import READ_S, NicClocks
 from foliot_probe.path_map import PathMap
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
@@ -110,8 +111,10 @@ class Probe:
         self._loop = asyncio.get_running_loop()
         self._start_s = self._loop.time()
         self._tick_s = settings.tick_ms / 1_000
-        self._engine = Engine(own, clock, settings, self._now_ns())
+        self._nic_clocks = NicClocks(own.nics if settings.nic_stamps == "auto" else (), clock)
+        self._engine = Engine(own, clock, settings, self._now_ns(), self._nic_clocks.rails)
         self._reporter = Reporter(self._engine, clock, settings, self._now_ns())
+        self._reporter.nic_windows = self._nic_clocks.windows
         self._outputs = ClockOutputs(clock, settings)
         self._ports = PortReader(own, clock, boot_id(), functools.partial(self._publish, PORT))
         self._load = HostLoadMeter(Path("/proc"))
@@ -165,8 +168,10 @@ class Probe:
                 group.create_task(self._meter_load())
                 group.create_task(self._meter_flows())
                 group.create_task(self._read_acks())
+                group.create_task(self._read_nic_clocks())
                 group.create_task(self._outputs.sample())
-                await self._follow_clock(self._own.name)
+                for clock in (self._own.name, *self._nic_clocks.names):
+                    await self._follow_clock(clock)
                 await self._bus.watch(PATHS, self._on_paths, key=self._own.name)
                 for peer in self._own.peers or ("",):
                     await self._bus.watch(INVENTORY, self._on_node, key=peer)
@@ -181,6 +186,7 @@ class Probe:
             if self._changed_fd is not None:
                 self._loop.remove_reader(self._changed_fd)
             self._engine.close()
+            self._nic_clocks.close()
             if self._map is not None:
                 self._map.close()
             if self._in_band is not None:
@@ -248,6 +254,7 @@ class Probe:
         if state.clock == self._clock.name and not self._clock.update(state):
             return
         self._reporter.set_clock(state)
+        self._nic_clocks.set_clock(state)
         if self._in_band is not None:
             self._in_band.set_clock(state)
         self._outputs.take(state)
@@ -350,6 +357,8 @@ class Probe:
         self._reporter.late(self._engine.packets.take_late_ns())
         for delays in self._reporter.delays(self._now_ns(), host):
             self._publish(DELAY, delays)
+        for clock in self._reporter.take_strange_clocks():
+            self._spawn(self._follow_clock(clock))
 
     def _close_window(self) -> None:
         """Begins to close a window when it is over."""
@@ -475,6 +484,12 @@ class Probe:
         while self._in_band is not None and self._flow_s:
             self._in_band.read()
             await asyncio.sleep(_ACKS_S)
+
+    async def _read_nic_clocks(self) -> None:
+        """Reads the clocks in the NICs in a thread, as a driver may keep its caller waiting."""
+        while self._nic_clocks:
+            self._nic_clocks.take(await asyncio.to_thread(self._nic_clocks.read), self._engine)
+            await asyncio.sleep(READ_S)
 
     def _trace_paths(self, paths: PathMap) -> None:
         """Finds the routers of the paths, a few packets at a time, and tells them."""

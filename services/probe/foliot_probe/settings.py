@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -81,6 +81,9 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     one_of_equals: bool = False
     """Whether one path alone is probed of those between two NICs that take the same links, as far as routers say so
     beyond doubt, but for paths in use. The others have a probe each half minute."""
+    nic_stamps: Literal["auto", "off"] = "off"
+    """Whether NICs that can stamp packets do so for the clocks, each by a clock of its own: ``auto``, where one does it
+    well. It needs `agent.nic_stamps`, or somebody else who turned the NIC's stamps on. Read docs/clock.md first."""
     window_s: Annotated[float, msgspec.Meta(ge=0.2, le=60.0)] = 2.0
     """How often stamps are published: the window of Huygens (NSDI '18)."""
     chrony_shm: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None

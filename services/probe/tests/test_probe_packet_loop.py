@@ -163,14 +163,16 @@ def test_both_send_and_tell_the_same_of_drawn_packets(seed):
     for row, peer in peers.items():
         begin(loops, row, peer, draw, tick=0)
     place_of = {row: peer.place for row, peer in peers.items()}
+    shifts = watch(loops, draw)
     now_ns, stamped = 0, draw.random() < 0.8
     for tick in range(1, 120):
         now_ns += TICK_NS if draw.random() < 0.97 else draw.choice((1, 30)) * 10 * MS
         local_ns = 5_000_000_000 + now_ns
         change(loops, draw, tick, place_of, peers)
+        restart(loops, draw, peers)
         probes = sent(loops, tick, check_order(place_of))
-        depart(loops, draw, probes, peers, stamped=stamped, local_ns=local_ns)
-        arrive(loops, draw, peers, stamped, local_ns=local_ns, now_ns=now_ns)
+        depart(loops, draw, probes, peers, stamped=stamped, local_ns=local_ns, shifts=shifts)
+        arrive(loops, draw, peers, stamped, local_ns=local_ns, now_ns=now_ns, shifts=shifts)
         for loop in loops:
             loop.judge(now_ns)
         assert loops[0].next_silence_ns() == loops[1].next_silence_ns()
@@ -180,6 +182,7 @@ def test_both_send_and_tell_the_same_of_drawn_packets(seed):
         if draw.random() < 0.4:
             assert same([loop.take_report() for loop in loops])
             assert sorted(loops[0].take_missing_stamps()) == sorted(loops[1].take_missing_stamps())
+            assert np.array_equal(*(loop.take_stamp_counts() for loop in loops))
             for what in ("peers_mesh_ms", "promised_us", "heard_last_ns", "kinds"):
                 one, other = (getattr(loop, what)() for loop in loops)
                 assert np.array_equal(one, other), what
@@ -197,6 +200,33 @@ def begin(loops, row, peer, draw, tick):
     session, first, every = draw.getrandbits(64) | 1, draw.choice((1, 1 << 50)), draw.choice((1, 2, 5))
     for loop in loops:
         loop.begin(row, peer.place, (peer.address, 7_946), session=session, first=first, every=every, tick=tick)
+
+
+def watch(loops, draw):
+    """Some places have NICs that stamp; by how much the clock of each is ahead, as the loops know it or do not."""
+    for place in range(PLACES):
+        if draw.random() < 0.7:
+            for loop in loops:
+                loop.watch_nic(place, None)
+    shifts = [draw.choice((1 << 60, -7_000_000_000)) for _ in range(PLACES)]
+    known = [each if draw.random() < 0.8 else 0 for each in shifts]
+    for loop in loops:
+        loop.set_shifts(np.array(known, np.int64))
+    return shifts
+
+
+def by_nic(draw, stamp_ns, shift_ns, side):
+    """What a NIC says of a packet that the kernel has stamped so: right, nothing, or what cannot be."""
+    gap_ns = draw.choice((0, 900, 40_000, 1_999_999, 2_000_001, -250_001, -249_999, 10**12))
+    return 0 if draw.random() < 0.2 else stamp_ns + shift_ns + side * gap_ns
+
+
+def restart(loops, draw, peers):
+    """A stream begins anew now and then, by the other stamps."""
+    if peers and draw.random() < 0.1:
+        row, session, by_its_nic = draw.choice(sorted(peers)), draw.getrandbits(64) | 1, draw.random() < 0.7
+        for loop in loops:
+            loop.restart(row, session=session, first=7, by_nic=by_its_nic)
 
 
 def change(loops, draw, tick, place_of, peers):
@@ -227,7 +257,7 @@ def change(loops, draw, tick, place_of, peers):
             begin(loops, row, peers[row], draw, tick)
 
 
-def depart(loops, draw, probes, peers, *, stamped, local_ns):
+def depart(loops, draw, probes, peers, *, stamped, local_ns, shifts):
     """The kernel hands back some of what left, with stamps; some of it comes to the peers."""
     kept = [each for each in probes if draw.random() < 0.95 and stamped]
     if kept:
@@ -235,15 +265,20 @@ def depart(loops, draw, probes, peers, *, stamped, local_ns):
         rows = (left["row"] & ((1 << ROW_BITS) - 1)).astype(int)
         places = np.array([peers[row].place if row in peers else 0 for row in rows], np.intp)
         stamps_ns = np.array([local_ns + 10 * number for number in range(len(left))], np.int64)
+        nics_ns = np.array(
+            [by_nic(draw, at_ns, shifts[place], 1) for at_ns, place in zip(stamps_ns.tolist(), places, strict=True)]
+        )
+        told = np.flatnonzero(nics_ns)
         for loop in loops:
             loop.take_departures(places, left, stamps_ns)
+            loop.take_nic_departures(places[told], left[told], nics_ns[told])
     for each in probes:
         row = int(each["row"]) & ((1 << ROW_BITS) - 1)
         if row in peers and draw.random() < 0.9:
             peers[row].hear(each, local_ns + 20_000)
 
 
-def arrive(loops, draw, peers, stamped, *, local_ns, now_ns):
+def arrive(loops, draw, peers, stamped, *, local_ns, now_ns, shifts):
     """Packets of peers in any order of peers, of strangers, and broken ones."""
     came = []
     for peer in peers.values():
@@ -275,8 +310,9 @@ def arrive(loops, draw, peers, stamped, *, local_ns, now_ns):
         None,
     )
     stamps_ns = [local_ns - draw.randrange(20 * MS) if stamped and draw.random() < 0.95 else 0 for _ in came]
+    nics_ns = [by_nic(draw, at_ns, shifts[at], -1) if at_ns else 0 for at_ns, at in zip(stamps_ns, place, strict=True)]
     for loop in loops:
-        loop.take_arrivals(arrived, np.array(stamps_ns, np.int64), local_ns, now_ns)
+        loop.take_arrivals(arrived, np.array(stamps_ns, np.int64), local_ns, now_ns, np.array(nics_ns, np.int64))
 
 
 @needs_compiler

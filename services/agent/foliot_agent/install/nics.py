@@ -14,7 +14,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP
 from pyroute2.netlink.rtnl.rtmsg import RT_SCOPE_UNIVERSE
 
-from foliot_agent.install import ethtool
+from foliot.node import ethtool
 from foliot_agent.kernel.overlay_devices import is_ours
 
 _FIB_MATCH = 0x2000

@@ -13,7 +13,7 @@ import numpy as np
 
 from foliot.columns import grown
 from foliot_probe.core.sockaddr import Address, sockaddr
-from foliot_schemas.names import Path
+from foliot_schemas.names import Path, nic_clock_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,9 +47,20 @@ class StreamEnds(NamedTuple):
     """The path from the node to the peer."""
     incoming: str
     own_clock: str
+    """That of the host, as `peer_clock`."""
     peer_clock: str
     initiator: bool
     """The node publishes the stream's stamps; of two nodes the one with the smaller name does."""
+
+    def stamped_by(self, *, own_nic: bool, peer_nic: bool) -> StreamEnds:
+        """The same with the clocks that stamp: at either end that in its NIC, or its host's."""
+        if not own_nic and not peer_nic:
+            return self
+        here, there = self.outgoing.rpartition("#")[0].split(">")
+        return self._replace(
+            own_clock=nic_clock_name(here) if own_nic else self.own_clock,
+            peer_clock=nic_clock_name(there) if peer_nic else self.peer_clock,
+        )
 
 
 class StreamTable:

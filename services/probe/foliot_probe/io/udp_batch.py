@@ -28,6 +28,7 @@ import numpy as np
 
 from foliot_probe.core.packet import MAGIC, MOST_BYTES, ProbePacket
 from foliot_probe.core.sockaddr import Address
+from foliot_schemas.bounds import FAR_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,11 @@ _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
 _SIOCGIFCONF, _SIOCGIFMTU = 0x8912, 0x8921
 _IFREQ_BYTES, _IFNAME_BYTES = 40, 16
 _TX_SOFTWARE, _RX_SOFTWARE, _REPORT_SOFTWARE = 2, 8, 16
+_TX_HARDWARE, _RX_HARDWARE, _RAW_HARDWARE = 1, 4, 64
+_BOTH_TX = 1 << 14
+"""SOF_TIMESTAMPING_OPT_TX_SWHW: where the NIC stamps a packet that leaves, the kernel's stamp comes all the same."""
+_BY_HOST = _TX_SOFTWARE | _RX_SOFTWARE | _REPORT_SOFTWARE
+_BY_NIC = _TX_HARDWARE | _RX_HARDWARE | _RAW_HARDWARE | _BOTH_TX
 
 _QUEUE_BYTES = 1 << 20
 """Size of the receive buffer to ask for, which the error queue shares.
@@ -59,6 +65,7 @@ _PAYLOAD_BYTES = 256
 """Room for a probe behind the headers of a tunnel: 144 + 14 + 20 + 8, and as many headers again outside."""
 _CONTROL_BYTES = 128
 _SECOND_NS = 1_000_000_000
+_FAR_S = FAR_NS // _SECOND_NS
 
 _Header = np.dtype(
     [
@@ -69,15 +76,15 @@ _Header = np.dtype(
 _Vector = np.dtype([("base", "<u8"), ("length", "<u8")])
 _Control = np.dtype(
     {
-        "names": ["stamp_length", "stamp_level", "stamp_type", "seconds", "nanoseconds",
+        "names": ["stamp_length", "stamp_level", "stamp_type", "seconds", "nanoseconds", "nic_seconds", "nic_nanoseconds",
                   "next_length", "next_level", "next_type", "dropped", "origin", "info"],
-        "formats": ["<u8", "<i4", "<i4", "<i8", "<i8", "<u8", "<i4", "<i4", "<u4", "u1", "<u4"],
-        "offsets": [0, 8, 12, 16, 24, 64, 72, 76, 80, 84, 88],
+        "formats": ["<u8", "<i4", "<i4", "<i8", "<i8", "<i8", "<i8", "<u8", "<i4", "<i4", "<u4", "u1", "<u4"],
+        "offsets": [0, 8, 12, 16, 24, 48, 56, 64, 72, 76, 80, 84, 88],
         "itemsize": _CONTROL_BYTES,
     },
 )  # fmt: skip
 """The ancillary data in the kernel's order (``__sock_recv_timestamp``). First comes SCM_TIMESTAMPING with three
-timespecs, of which the first is the software stamp. Then may follow the count of dropped packets or ``struct
+timespecs, of which the first is the software stamp and the last one the NIC's. Then may follow the count of dropped packets or ``struct
 sock_extended_err``."""
 _STAMP_BYTES = 64
 # As plain numbers: joining members of socket's enumeration costs more than the system call.
@@ -97,11 +104,12 @@ _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
 _sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
 
 
-def open_socket(address: str, port: int, ds_field: int = 0) -> socket.socket:
+def open_socket(address: str, port: int, ds_field: int = 0, *, by_nic: bool = False) -> socket.socket:
     """An unconnected UDP socket on a path address that asks for stamps of both directions, and sends nothing in fragments.
 
     Parameters:
         ds_field: of all packets that it sends (RFC 2474).
+        by_nic: it asks for the NIC's stamps beside the kernel's.
 
     Raises:
         OSError: the address is not there (yet), or the port is taken.
@@ -111,7 +119,7 @@ def open_socket(address: str, port: int, ds_field: int = 0) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _QUEUE_BYTES)
         opened.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
         with contextlib.suppress(OSError):  # a kernel without it: user-space stamps, which the data says
-            opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, _TX_SOFTWARE | _RX_SOFTWARE | _REPORT_SOFTWARE)
+            opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, _BY_HOST | _BY_NIC if by_nic else _BY_HOST)
         opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
         opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ds_field)
         opened.bind((address, port))
@@ -177,6 +185,8 @@ class Batch(NamedTuple):
 
     stamp_ns: NDArray[np.int64]
     """CLOCK_REALTIME stamps of all packets, so that one call turns them into local time; 0: without a stamp."""
+    nic_ns: NDArray[np.int64] | None
+    """Stamps of all packets by the clocks of their NICs; 0: without one. None: nobody asked for them."""
     first: int
     """Index of the first packet that arrived."""
     departures: Departures | None
@@ -208,6 +218,8 @@ class Inbox:
         self._waiting = select.epoll()
         self._places: dict[int, int] = {}
         """Of the sockets, by their descriptors."""
+        self.by_nic = False
+        """Whether to read the NICs' stamps, too."""
         self._reset(slots)
 
     def add(self, place: int, opened: socket.socket) -> None:
@@ -224,9 +236,11 @@ class Inbox:
         for first, count in self._batches():
             controls, told = self._controls[:count], self._headers["control_length"][:count]
             stamp_ns = controls["seconds"] * _SECOND_NS + controls["nanoseconds"]
-            stamp_ns *= (told >= _STAMP_BYTES) & (controls["stamp_type"] == SO_TIMESTAMPING)
+            stamped = (told >= _STAMP_BYTES) & (controls["stamp_type"] == SO_TIMESTAMPING)
+            stamp_ns *= stamped
             yield Batch(
                 stamp_ns,
+                _by_nic_ns(controls, stamped) if self.by_nic else None,
                 first,
                 self._departures(controls[:first], told[:first]) if first else None,
                 self._arrivals(slice(first, count), told[first:]) if first < count else None,
@@ -317,6 +331,14 @@ class Inbox:
     def _reset(self, count: int) -> None:
         self._headers["name_length"][:count] = Address.itemsize
         self._headers["control_length"][:count] = _CONTROL_BYTES
+
+
+def _by_nic_ns(controls: NDArray[Any], stamped: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The NICs' stamps; one that no peer would take is none."""
+    seconds = controls["nic_seconds"]
+    near = stamped & (seconds > -_FAR_S) & (seconds < _FAR_S)
+    nic_ns: NDArray[np.int64] = np.where(near, seconds * near * _SECOND_NS + controls["nic_nanoseconds"], 0)
+    return nic_ns
 
 
 class Outbox:

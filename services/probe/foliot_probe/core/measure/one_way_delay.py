@@ -97,8 +97,8 @@ class References:
         """The rows with a state."""
         return self._void_after_ns > _NEVER
 
-    def valid(self, local_ns: int) -> NDArray[np.bool_]:
-        """The rows whose state still holds at a local time of their clocks."""
+    def valid(self, local_ns: int | Times) -> NDArray[np.bool_]:
+        """The rows whose state still holds at a local time of their clocks: of all, or one each."""
         return self._void_after_ns >= local_ns
 
     def set(self, row: int, state: ClockState | None) -> None:

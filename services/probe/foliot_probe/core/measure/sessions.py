@@ -76,6 +76,8 @@ class Ring:
         self.sequence = np.full(cells, _NEVER, np.int64)
         self.transmit_ns = np.zeros(cells, np.int64)
         self.receive_ns = np.zeros(cells, np.int64)
+        self.host_ns = np.zeros(cells, np.int64)
+        """When an own probe left, by the host's clock; 0: it did not yet."""
         self.full = np.zeros(cells, np.bool_)
         """Whether a probe is padded. Padded probes take longer on every link, so their stamps say nothing of clocks."""
         self._ready = np.zeros(cells, np.bool_)
@@ -111,6 +113,7 @@ class Ring:
         self.sequence[cell] = sequence
         self.transmit_ns[cell] = 0
         self.receive_ns[cell] = receive_ns
+        self.host_ns[cell] = 0
         self.full[cell] = full
         self._ready[cell] = False
 
@@ -126,6 +129,21 @@ class Ring:
         cell: Rows = every[new]
         column[cell[::-1]] = stamp_ns[new][::-1]  # of several the last one written stays, which is the first
         self._ready[cell] = (self.transmit_ns[cell] != 0) & (self.receive_ns[cell] != 0)
+        return cell
+
+    def leave(
+        self, row: Rows, sequence: NDArray[np.int64], host_ns: NDArray[np.int64], by_nic: NDArray[np.bool_]
+    ) -> Rows:
+        """Note when probes left, by the host's clock; returns the cells of those of which it was not known.
+
+        That is their stamp, but where the NIC's is wanted.
+        """
+        every = row * DEPTH + (sequence & (DEPTH - 1))
+        new = (self.host_ns[every] == 0) & (self.sequence[every] == sequence) & (host_ns != 0)
+        cell: Rows = every[new]
+        self.host_ns[cell[::-1]] = host_ns[new][::-1]  # as `note` does
+        stamped = ~by_nic[new]
+        self.note(self.transmit_ns, row[new][stamped], sequence[new][stamped], host_ns[new][stamped])
         return cell
 
     def recall(self, column: NDArray[np.int64], row: Rows, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -205,6 +223,8 @@ class Sessions:
         """The last probe that had left by then, or the one before the stream's first."""
         self.waiting = np.zeros(rows, np.int64)
         """Probes given to the kernel since one left, per row."""
+        self.by_nic = np.zeros(rows, np.bool_)
+        """Whether own stamps are those of the NIC, per row."""
 
     def __len__(self) -> int:
         return len(self.session)
@@ -291,13 +311,29 @@ class Sessions:
         known[known] = self.session[row[known]] == probes["session"][known]
         if not known.all():
             row, probes, transmit_ns = row[known], probes[known], transmit_ns[known]
-        new = self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"], transmit_ns)
+        new = self.outgoing.leave(row, probes["sequence"], transmit_ns, self.by_nic[row])
         new.sort()
         rows = new[np.diff(new, prepend=-1) > 0] // DEPTH  # the kernel may hand back a packet twice
         np.add.at(self._left, rows, 1)
         self.waiting[rows] = 0
         np.maximum.at(self.left_sequence, row, probes["sequence"])
         np.maximum.at(self.left_ns, row, np.maximum(transmit_ns, by_ns))
+
+    def find(self, probes: NDArray[Any]) -> tuple[Rows, Rows]:
+        """The places in a batch of own probes that are remembered, and their cells."""
+        row = (probes["row"] & _ROW_MASK).astype(np.intp)
+        place = np.flatnonzero(row < len(self))
+        place = place[self.session[row[place]] == probes["session"][place]]
+        cell = row[place] * DEPTH + (probes["sequence"][place] & (DEPTH - 1))
+        known = self.outgoing.sequence[cell] == probes["sequence"][place]
+        return place[known], cell[known]
+
+    def passed_nic(self, probes: NDArray[Any], nic_ns: NDArray[np.int64]) -> None:
+        """Note the NIC's transmit stamps of own probes, where these are wanted."""
+        place, cell = self.find(probes)
+        wanted = self.by_nic[cell // DEPTH]
+        place, row = place[wanted], cell[wanted] // DEPTH
+        self.outgoing.note(self.outgoing.transmit_ns, row, probes["sequence"][place], nic_ns[place])
 
     def hear(self, row: Rows, probes: NDArray[Any], receive_ns: NDArray[np.int64], full: NDArray[np.bool_]) -> None:
         """Take in probes of these rows' peers, in the order of arrival, with their receive stamps (0: none).

@@ -36,7 +36,7 @@ class SlopeRange(NamedTuple):
         return cls(np.full(rows, -APART), np.full(rows, APART))
 
 
-def expected(own: References, peers: References, local_ns: int) -> SlopeRange:
+def expected(own: References, peers: References, local_ns: int | NDArray[np.int64]) -> SlopeRange:
     """The slopes by sync's states of both ends of every row, as long as these are valid at a local time."""
     known = own.valid(local_ns) & peers.known
     rate, range_ = own.rate - peers.rate, np.maximum(own.growth + peers.growth, _LEAST_RANGE)

@@ -17,6 +17,8 @@ _SPEED_AT, _SPEED_HIGH_AT = 12, 28
 _UNKNOWN_SPEEDS = {0, 0xFFFF, 0xFFFFFFFF}
 # linux/net_tstamp.h
 _TX_HARDWARE, _TX_SOFTWARE, _RX_HARDWARE, _RX_SOFTWARE, _RAW_HARDWARE = 1, 2, 4, 8, 64
+_TX_ON, _FILTER_ALL = 1, 1
+"""Bits by these numbers of `tx_types` and `rx_filters`."""
 _NO_CLOCK = -1
 
 
@@ -27,6 +29,10 @@ class Stamping(msgspec.Struct, frozen=True, kw_only=True):
     kernel: bool
     phc_index: int | None
     """Its clock is /dev/ptp with this number; None: it has none."""
+    transmits: bool = False
+    """Whether it can stamp all packets that leave (``HWTSTAMP_TX_ON``)."""
+    receives: bool = False
+    """Whether it can stamp all packets that come (``HWTSTAMP_FILTER_ALL``), and not those of PTP alone."""
 
 
 def stamping(device: str) -> Stamping | None:
@@ -37,12 +43,14 @@ def stamping(device: str) -> Stamping | None:
 
 def parse_stamping(answer: bytes) -> Stamping:
     """Reads ``struct ethtool_ts_info``."""
-    _, flags, phc = struct.unpack_from("IIi", answer)
+    _, flags, phc, transmits, *_, receives = struct.unpack_from("IIiI3II", answer)
     hardware, kernel = _TX_HARDWARE | _RX_HARDWARE | _RAW_HARDWARE, _TX_SOFTWARE | _RX_SOFTWARE
     return Stamping(
         hardware=flags & hardware == hardware,
         kernel=flags & kernel == kernel,
         phc_index=None if phc == _NO_CLOCK else phc,
+        transmits=bool(transmits & 1 << _TX_ON),
+        receives=bool(receives & 1 << _FILTER_ALL),
     )
 
 
