@@ -33,6 +33,7 @@ from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.core.peer_protocol import Seal
 from foliot_agent.core.route_guard import Situation
 from foliot_agent.kernel.kernel_log import KernelLog
+from foliot_agent.kernel.nic_stamping import NicStamping, undo
 from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.peers.echo_confirm import EchoConfirmer
 from foliot_agent.peers.failure_notifier import FailureNotifier
@@ -119,6 +120,7 @@ class Agent:
         for source in (self._exchange, self._ranks):
             self._spawn(self._tell_rejected(source))
         self._spawn(self._ranks.tell())
+        self._keep_stamps()
         log.info(
             "agent_adopted",
             node=self.layout.node.name,
@@ -126,6 +128,16 @@ class Agent:
             away=sorted(self.move_queue.routing.away),
         )
         return self
+
+    def _keep_stamps(self) -> None:
+        """Turns the stamps of the NICs on, or off again where an earlier run turned them on."""
+        folder = self._settings.memory
+        if self._settings.nic_stamps == "auto":
+            stamps = NicStamping(folder, [nic.device for nic in self.layout.node.nics])
+            self._spawn(stamps.keep())
+        elif folder:
+            for line in undo(folder):
+                log.info("nic_stamps_put_back", what=line)
 
     def _make_reactions(self) -> None:
         """Makes what reacts: it needs the actuator, which is there once the kernel was opened."""

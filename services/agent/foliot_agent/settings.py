@@ -39,6 +39,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tcp_usec_ts: bool = False
     """Whether TCP between service addresses stamps its packets in microseconds, so that probes can read their delay
     (`probe.in_band`). It changes what connections say that begin from then on. The kernel takes it from Linux 6.7 on."""
+    nic_stamps: Literal["auto", "off"] = "off"
+    """Whether NICs are told to stamp all packets: ``auto``, where one can and nobody else uses its stamps. They stay so
+    over restarts. ``off`` puts back what the agent found. Only the probe (`probe.nic_stamps`) makes use of them."""
     key: str = ""
     """Shared by the fleet's agents; authenticates what they tell each other without the bus. Needed to be armed."""
     key_file: str = ""

@@ -200,3 +200,25 @@ async def test_what_the_disk_refuses_is_not_said_of_the_bus(nodes):
     assert complained.decode() == f"{record}: File too large; put it right, and join again\n"
     assert process.returncode == 1
     assert not list(record.parent.iterdir())
+
+
+async def test_a_probe_that_uses_stamps_of_nics_may_read_their_clocks(nodes):
+    """By a group of its own, as long as the settings say so; leaving takes the group's files along."""
+    node = nodes[0]
+    (node.root / "etc/foliot").mkdir(parents=True)
+    (node.root / TOML).write_text('[probe]\nnic_stamps = "auto"\n')
+    before = node.seen_files()
+    await node.join("--name", "a", *RAILS)
+    drop_in = node.root / UNITS / "foliot-probe.service.d/nic-clocks.conf"
+    group = [node.root / "etc/sysusers.d/foliot-ptp.conf", node.root / "etc/udev/rules.d/60-foliot-ptp.rules"]
+    assert "SupplementaryGroups=foliot-ptp\nDeviceAllow=char-ptp r\n" in drop_in.read_text()
+    assert all("foliot-ptp" in file.read_text() for file in group)
+    text = (node.root / TOML).read_text()
+    (node.root / TOML).write_text(text.replace('"auto"', '"off"'))
+    assert f"remove {drop_in}\n" in await node.join()
+    assert not any(file.exists() for file in (drop_in, *group))
+    (node.root / TOML).write_text(text)
+    await node.join()
+    assert all(file.exists() for file in (drop_in, *group))
+    await node.leave()
+    assert node.seen_files() == before

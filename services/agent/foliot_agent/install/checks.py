@@ -73,8 +73,10 @@ def _stamps(about: str, state: NicState) -> Finding:
         said = f"{state.device}'s driver promises no kernel timestamps"
         return warn(about, said, "the probe tries, and else takes them in user space, tens of microseconds worse")
     clock = "" if stamping.phc_index is None else f" (its clock is /dev/ptp{stamping.phc_index})"
+    if stamping.hardware and stamping.phc_index is not None and stamping.transmits and stamping.receives:
+        return ok(about, f"kernel timestamps; the NIC can stamp too{clock}: see nic_stamps of [probe] and [agent]")
     if stamping.hardware:
-        return ok(about, f"kernel timestamps; the NIC could stamp too{clock}, which the probe does not use yet")
+        return ok(about, f"kernel timestamps; the NIC stamps packets of PTP alone{clock}")
     return ok(about, f"kernel timestamps; the NIC cannot stamp{clock}")
 
 

@@ -83,7 +83,7 @@ async def _join(arguments: argparse.Namespace) -> int:
     fleet = await survey.look_at_bus(settings.bus)
     meant = await _meant(arguments, settings, states, fleet)
     files.want(SETTINGS, settings.text(meant.node))
-    systemd_units.want(files, settings.bus)
+    systemd_units.want(files, settings.bus, nic_clocks=settings.nic_stamps)
     obstacles, variables = armed_setup.want(files, settings.agent_key, arguments)
     meant = msgspec.structs.replace(meant, variables=variables)
     found = (

@@ -20,6 +20,7 @@ from foliot_agent.install import systemd_units
 from foliot_agent.install.console import complain, say
 from foliot_agent.install.settingsfile import SETTINGS, SettingsFile, asked_of_bus
 from foliot_agent.install.tracked_files import Files
+from foliot_agent.kernel.nic_stamping import undo_all
 from foliot_schemas.names import escape
 from foliot_schemas.permissions import NODE_ROLES
 from foliot_schemas.subjects import CLAIMS, CLOCKS, COMMAND, HOMES, INVENTORY, PATHS
@@ -62,6 +63,8 @@ async def _leave(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             systemd_units.end()
     changes = await _clear_kernel(would, dry=arguments.dry_run) if of_kernel else ()
+    if runs and not arguments.dry_run:
+        systemd_units.forget()
     left = await forget(settings.bus, settings.node.name, whoever=False, dry=arguments.dry_run) if settings.node else 0
     steps = files.steps_back()
     for step in steps:
@@ -86,9 +89,9 @@ def _load_extensions(files: Files) -> None:
     extend("agent")
 
 
-async def _clear_kernel(would: str, *, dry: bool) -> tuple[Change, ...]:
-    """Takes away what actuators left in this network namespace; returns it, said."""
-    changes = await actuator_kinds.rehearse_removal()
+async def _clear_kernel(would: str, *, dry: bool) -> tuple[Change | str, ...]:
+    """Takes away what actuators left in this network namespace, and puts back NICs' stamps; returns it, said."""
+    changes: tuple[Change | str, ...] = (*await actuator_kinds.rehearse_removal(), *undo_all(dry=dry))
     for change in changes:
         say(f"{would}{change}\n")
     if not dry:

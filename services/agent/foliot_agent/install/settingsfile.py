@@ -83,6 +83,11 @@ class SettingsFile:
         said = {key: value for key, value in present.items() if key in {"key", "key_file"}}
         return read(AgentSettings, "agent", {"agent": said}, {}, source=f"/{SETTINGS}")
 
+    @property
+    def nic_stamps(self) -> bool:
+        """Whether the probe is to use the stamps of NICs."""
+        return bool(self._present.get("probe", {}).get("nic_stamps", "off") != "off")
+
     def text(self, node: NodeSettings) -> str:
         """The new text; the present one, comments and all, if it says the same."""
         wanted = self._wanted(node)

@@ -13,7 +13,7 @@ from foliot.node.identity_claims import host_id
 from foliot_agent.install.settingsfile import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from foliot.settings import BusSettings
     from foliot_agent.install.tracked_files import Files
@@ -23,6 +23,22 @@ _FOLDER = "etc/systemd/system"
 _WANTED_BY = f"{_FOLDER}/multi-user.target.wants"
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - places that the units cannot see
 _START_S = 120.0
+_CLOCKS_HANDED_OVER = (
+    "# `nic_stamps` of [probe]: it reads the clocks in NICs, and can set none.\n"
+    "[Service]\nSupplementaryGroups=foliot-ptp\nDeviceAllow=char-ptp r\nBindReadOnlyPaths="
+    + " ".join(f"-/dev/ptp{number}" for number in range(32))
+    + "\n"
+)
+_CLOCKS_GROUP = {
+    "etc/sysusers.d/foliot-ptp.conf": "g foliot-ptp - -\n",
+    "etc/udev/rules.d/60-foliot-ptp.rules": 'SUBSYSTEM=="ptp", GROUP="foliot-ptp", MODE="0640"\n',
+}
+"""Who may read the clocks in NICs: a group that has no user but the probe."""
+_MAKE_GROUP = (
+    ("systemd-sysusers", "/etc/sysusers.d/foliot-ptp.conf"),
+    ("udevadm", "control", "--reload"),
+    ("udevadm", "trigger", "--subsystem-match=ptp", "--settle"),
+)
 _SETTINGS_HANDED_OVER = f"[Service]\nLoadCredential=foliot.toml:/{SETTINGS}\nEnvironment=FOLIOT_CONFIG=%d/foliot.toml\n"
 
 
@@ -36,8 +52,12 @@ def text(unit: str) -> str:
     return template.replace("@PYTHON@", sys.executable).replace("@HOST@", host_id())
 
 
-def want(files: Files, bus: BusSettings) -> None:
-    """Wants the units, and that they start with the host. systemd hands them the files that not everybody may read."""
+def want(files: Files, bus: BusSettings, *, nic_clocks: bool = False) -> None:
+    """Wants the units, and that they start with the host. systemd hands them the files that not everybody may read.
+
+    Parameters:
+        nic_clocks: the probe may read the clocks in NICs.
+    """
     for unit in UNITS:
         secrets = {}
         if bus.credentials:
@@ -50,6 +70,12 @@ def want(files: Files, bus: BusSettings) -> None:
         _want_drop_in(files, unit, "settings.conf", "" if files.is_for_all(SETTINGS) else _SETTINGS_HANDED_OVER)
         files.want(f"{_FOLDER}/{unit}", text(unit))
         files.want_link(f"{_WANTED_BY}/{unit}", f"/{_FOLDER}/{unit}")
+    _want_drop_in(files, UNITS[1], "nic-clocks.conf", _CLOCKS_HANDED_OVER if nic_clocks else "")
+    for file, content in _CLOCKS_GROUP.items():
+        if nic_clocks:
+            files.want(file, content)
+        else:
+            files.unwant(file)
 
 
 def want_key(files: Files, path: Path | None) -> None:
@@ -97,6 +123,9 @@ def start(*, again: bool) -> None:
         UnitError: systemd refused, or one ended at once.
     """
     reread()
+    if all(Path("/", path).exists() for path in _CLOCKS_GROUP):
+        for command in _MAKE_GROUP:
+            _run(command)
     _systemctl("restart" if again else "start", *UNITS)
 
 
@@ -118,6 +147,10 @@ def end() -> None:
     states = _systemctl("show", "-p", "ActiveState", "--value", *UNITS).stdout.split()
     if not set(states) <= {"inactive", "failed"}:
         raise UnitError(f"{' and '.join(UNITS)} could not be stopped, so nothing was taken away: {refused}")
+
+
+def forget() -> None:
+    """Takes away what the agent remembers over restarts."""
     _systemctl("clean", "--what=runtime", "foliot-agent.service", may_fail=True)
 
 
@@ -137,10 +170,16 @@ def last_words() -> str:
 
 
 def _systemctl(*arguments: str, may_fail: bool = False) -> subprocess.CompletedProcess[str]:
+    return _run(("systemctl", *arguments), may_fail=may_fail)
+
+
+def _run(command: Sequence[str], *, may_fail: bool = False) -> subprocess.CompletedProcess[str]:
     try:
-        done = subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False, timeout=_START_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_START_S)
     except subprocess.TimeoutExpired as error:
-        raise UnitError(f"systemctl {' '.join(arguments)} has not come back within {_START_S:.0f} s") from error
+        raise UnitError(f"{' '.join(command)} has not come back within {_START_S:.0f} s") from error
+    except FileNotFoundError as error:
+        raise UnitError(f"{command[0]} is not on this host") from error
     if done.returncode and not may_fail:
-        raise UnitError(f"systemctl {' '.join(arguments)}: {done.stderr.strip()}")
+        raise UnitError(f"{' '.join(command)}: {done.stderr.strip()}")
     return done

@@ -1,0 +1,220 @@
+"""Turns on the stamps of NICs (SIOCSHWTSTAMP of linux/net_tstamp.h), and puts back what was there."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import structlog
+
+from foliot.node import ethtool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+log = structlog.get_logger()
+
+_SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x89B0, 0x89B1
+_CONFIG = struct.Struct("iii")  # struct hwtstamp_config: flags, tx_type, rx_filter
+_LOOK_S = 60.0
+"""The pause between two looks: a device that was made anew, or whose driver was loaded again, has forgotten."""
+_RECORD = "nic-stamps.json"
+_FOLDERS = ("/run/foliot-agent", "/run/foliot")
+"""Where an agent keeps its record: that of the unit, and that of the settings' default."""
+
+
+class StampSetting(msgspec.Struct, frozen=True):
+    """What a NIC stamps."""
+
+    tx_type: int
+    rx_filter: int
+
+    def __str__(self) -> str:
+        """In words of `hwstamp_ctl`."""
+        return f"tx {self.tx_type}, rx {self.rx_filter}"
+
+
+OFF, ALL = StampSetting(0, 0), StampSetting(1, 1)
+"""HWTSTAMP_TX_OFF and HWTSTAMP_FILTER_NONE; HWTSTAMP_TX_ON and HWTSTAMP_FILTER_ALL."""
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A NIC that was changed."""
+
+    index: int
+    """The kernel's number of the device: one that was made anew has another."""
+    before: StampSetting
+    granted: StampSetting
+    """What the driver made of the wish; as before: it has not answered yet."""
+    taken: bool = False
+    """Somebody has set it to something else since: it is theirs."""
+
+
+class Wish(NamedTuple):
+    """What is to be done with a NIC."""
+
+    turn_on: bool
+    """Whether to ask for all stamps."""
+    reason: str = ""
+    """Why it is left alone; empty: it is not, or needs nothing."""
+
+
+def wish(now: StampSetting, index: int, changed: Changed | None) -> Wish:
+    """What is to be done with a NIC, by its setting and what was done to it before."""
+    if changed is not None and changed.index == index:
+        if changed.taken or now != changed.granted:
+            return Wish(turn_on=False, reason=f"somebody has set it since ({now})")
+        return Wish(turn_on=changed.granted == changed.before)
+    if now == OFF:
+        return Wish(turn_on=True)
+    return Wish(turn_on=False, reason="it is on already" if now == ALL else f"another uses it ({now})")
+
+
+def read(device: str) -> StampSetting:
+    """A NIC's setting.
+
+    Raises:
+        OSError: it has none, or its driver does not say.
+    """
+    return _ask(device, _SIOCGHWTSTAMP, OFF)
+
+
+def write(device: str, wanted: StampSetting) -> StampSetting:
+    """Sets a NIC's setting, and returns what its driver made of it: it may stamp more than was wanted.
+
+    Raises:
+        OSError: it cannot, or it may not be set.
+    """
+    return _ask(device, _SIOCSHWTSTAMP, wanted)
+
+
+def _ask(device: str, request: int, setting: StampSetting) -> StampSetting:
+    answer = ctypes.create_string_buffer(_CONFIG.pack(0, setting.tx_type, setting.rx_filter), _CONFIG.size)
+    asked = struct.pack("16sP16x", device.encode(), ctypes.addressof(answer))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as by:
+        fcntl.ioctl(by, request, asked)
+    _, tx_type, rx_filter = _CONFIG.unpack(answer.raw)
+    return StampSetting(tx_type, rx_filter)
+
+
+class NicStamping:
+    """The stamps of this node's NICs.
+
+    What was there before is kept in a file, so that it can be put back by whoever takes the node away. It outlives the
+    agent and not the boot, as the setting does.
+
+    Parameters:
+        folder: of the file, see `agent.memory`; empty: nothing can be put back, so nothing is changed.
+        devices: the NICs'.
+    """
+
+    def __init__(self, folder: str, devices: Iterable[str]) -> None:
+        self._path = Path(folder, _RECORD) if folder else None
+        self._devices = tuple(devices)
+        self._told: dict[str, str] = {}
+
+    async def keep(self) -> None:
+        """Turns the stamps on, and looks again each minute, forever."""
+        while self._path is not None:
+            await asyncio.to_thread(self.turn_on)
+            await asyncio.sleep(_LOOK_S)
+
+    def turn_on(self) -> None:
+        """Asks for the stamps of all packets, where a NIC has them to give and nobody else uses it."""
+        assert self._path is not None
+        known = _recorded(self._path)
+        changed = dict(known)
+        for device in self._devices:
+            try:
+                self._turn_on(device, changed)
+            except OSError as error:
+                self._tell(device, error.strerror or str(error))
+        if changed != known:
+            _record(self._path, changed)
+
+    def _turn_on(self, device: str, changed: dict[str, Changed]) -> None:
+        told = ethtool.stamping(device)
+        if told is None or not told.hardware or told.phc_index is None:
+            self._tell(device, "it cannot stamp")
+            return
+        if not (told.transmits and told.receives):
+            self._tell(device, "it cannot stamp all packets")
+            return
+        now, index, known = read(device), socket.if_nametoindex(device), changed.get(device)
+        wanted = wish(now, index, known)
+        if wanted.reason:
+            self._tell(device, wanted.reason)
+            if known is not None:
+                changed[device] = msgspec.structs.replace(known, taken=True)
+        if wanted.turn_on:
+            # Kept first: what an agent did that ended in between can be put back.
+            changed[device] = Changed(index, now, now)
+            assert self._path is not None
+            _record(self._path, changed)
+            granted = write(device, ALL)
+            changed[device] = Changed(index, now, granted)
+            log.info("nic_stamps_on", device=device, before=str(now), granted=str(granted))
+
+    def _tell(self, device: str, reason: str) -> None:
+        if self._told.get(device) != reason:
+            self._told[device] = reason
+            log.info("nic_stamps_left_alone", device=device, reason=reason)
+
+
+def undo(folder: str, *, dry: bool = False) -> list[str]:
+    """Puts back what an agent with this folder has changed, unless somebody else has changed it since.
+
+    Returns:
+        what was done, or would be, a line each.
+    """
+    path = Path(folder, _RECORD)
+    done = []
+    for device, changed in _recorded(path).items():
+        try:
+            is_ours = socket.if_nametoindex(device) == changed.index and not changed.taken
+            if not is_ours or read(device) != changed.granted or changed.granted == changed.before:
+                continue
+            if not dry:
+                write(device, changed.before)
+        except OSError as error:
+            log.warning("nic_stamps_not_put_back", device=device, reason=error.strerror)
+            continue
+        done.append(f"turn the stamps of {device} off again ({changed.before})")
+    if not dry:
+        path.unlink(missing_ok=True)
+    return done
+
+
+def undo_all(*, dry: bool = False) -> list[str]:
+    """The same for any agent of this host: that of the unit, and those by hand."""
+    folders = dict.fromkeys((os.environ.get("FOLIOT_AGENT__MEMORY", ""), *_FOLDERS))
+    return [line for folder in folders if folder for line in undo(folder, dry=dry)]
+
+
+def _recorded(path: Path) -> dict[str, Changed]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Changed])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        log.warning("memory_not_read", path=str(path), reason=str(error))
+        return {}
+
+
+def _record(path: Path, changed: Mapping[str, Changed]) -> None:
+    """Writes the record whole or not at all.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    fresh = path.with_suffix(".new")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh.write_bytes(msgspec.json.encode(changed))
+    fresh.replace(path)
