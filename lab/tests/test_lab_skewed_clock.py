@@ -16,7 +16,10 @@ from foliot.clock import lab_clock as door
 from foliot.clock.writer import PageWriter
 from foliot.runtime.service import node_clock
 from foliot.settings import SettingsError
-from foliot_lab.faults.skewed_clock import Skew, SkewedClock, SkewSpec
+from foliot_lab.faults.skewed_clock import NicSkewSpec, Skew, SkewedClock, SkewSpec, write_nic_clock
+from foliot_lab.scenario.spec import ClockSpec
+from foliot_lab.services.deployment import desk, write_skews
+from foliot_probe.io.ptp_clock import nic_ns
 
 START = 1_000_000_000_000
 
@@ -122,3 +125,34 @@ def test_where_no_lab_is_installed_a_skew_is_a_wrong_setting(tmp_path, monkeypat
     monkeypatch.setenv("FOLIOT_CLOCK_SKEW", str(tmp_path / "skew.json"))
     with pytest.raises(SettingsError, match=r"FOLIOT_CLOCK_SKEW: .* the lab is not installed here"):
         node_clock("node3")
+
+
+def test_a_nic_of_a_lab_has_a_clock_that_does_wrong_when_it_is_told_to(tmp_path):
+    """Its steps, lies and losses are in a file that whoever runs by it has mapped."""
+    file = tmp_path / "nic"
+    write_nic_clock(file, step_ns=5, lies_ns=7, lost=3, unread=True)
+    nic = NicSkewSpec(start_ns=START, offset_ns=11, drift_ppb=1_000.0, file=str(file))
+    clock = SkewedClock("node3", Skew(SkewSpec(start_raw_ns=START, offset_ns=2, nics={"rail0": nic})))
+    injected = clock.injected_nics["rail0"]
+    local_ns = np.array([START, START + 10**9])
+    assert (nic_ns(injected, local_ns) - local_ns).tolist() == [16, 1_016]
+    assert injected.faults.tolist() == [7, 3, 1]
+    write_nic_clock(file)
+    assert (nic_ns(injected, local_ns) - local_ns).tolist() == [11, 1_011]
+    assert injected.faults.tolist() == [0, 0, 0]
+    assert clock.raw_to_local(START) == START + 2
+
+
+def test_a_scenarios_nics_have_clocks_and_its_hosts_are_as_without(tmp_path):
+    """They are drawn from the seed, each another one; without the setting there are none."""
+    hosts, rails = ("node0", "node1"), ("rail0", "rail1")
+    made = [
+        write_skews(ClockSpec(nic_clocks=nic_clocks), hosts, desk(tmp_path), rails)
+        for nic_clocks in (True, True, False)
+    ]
+    drawn = [[nic.offset_ns for skew in skews.values() for nic in skew.spec.nics.values()] for skews in made]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 4
+    assert drawn[2] == []
+    hosts_ns = [[skew.spec.offset_ns for skew in skews.values()] for skews in made]
+    assert hosts_ns[0] == hosts_ns[2]

@@ -7,6 +7,7 @@ All hosts of a lab share one kernel clock, so the truth is known: local time is 
 from __future__ import annotations
 
 import mmap
+import os
 import random
 import struct
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002 - part of public signatures
 
-from foliot.clock import HostClock, InjectedError
+from foliot.clock import HostClock, InjectedError, InjectedNic
 from foliot.clock.lab_clock import VARIABLE
 from foliot.clock.realtime_map import CrossTimestamp
 from foliot.settings import SettingsError
@@ -23,6 +24,24 @@ from foliot.settings import SettingsError
 _STEP = struct.Struct("<q")
 _WANDER_SPAN_S = 4 * 3600
 """Length of the drawn random walk. After it the wander stands still; a lab runs minutes to hours."""
+
+
+_NIC_FAULTS = struct.Struct("<4q")
+TAI_NS = 1_800_000_000_000_000_000
+"""About where the clock in a NIC stands, which counts from 1970 and not from the boot."""
+
+
+class NicSkewSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The clock that is given to a NIC: its host's, with this error, as `SkewSpec` has it."""
+
+    start_ns: int
+    """Local time of the host from which drift and wander count."""
+    offset_ns: int = TAI_NS
+    drift_ppb: float = 0.0
+    wander_ppb: float = 0.0
+    seed: int = 0
+    file: str
+    """What it does wrong, see `write_nic_clock`."""
 
 
 class SkewSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +56,8 @@ class SkewSpec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     step_file: str = ""
     """A file of one little-endian int64, the sum of all steps so far in ns; a clock-step fault rewrites it."""
+    nics: dict[str, NicSkewSpec] = {}
+    """By rail, the clocks of the host's NICs."""
 
 
 class Skew:
@@ -80,7 +101,35 @@ class Skew:
         return InjectedError(spec.start_raw_ns, spec.offset_ns, spec.drift_ppb, self._walk_ns, stepped_ns)
 
 
-def _walk(spec: SkewSpec) -> NDArray[np.float64]:
+def write_nic_clock(path: Path, *, step_ns: int = 0, lies_ns: int = 0, lost: int = 0, unread: bool = False) -> None:
+    """Says what the clock in a NIC does wrong, in place: who has mapped the file sees it at once.
+
+    Parameters:
+        step_ns: the sum of all its steps so far.
+        lies_ns, lost, unread: as `foliot.clock.InjectedNic.faults`.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(descriptor, _NIC_FAULTS.pack(step_ns, lies_ns, lost, unread), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _injected_nic(spec: NicSkewSpec) -> InjectedNic:
+    """The clock of a NIC.
+
+    Raises:
+        OSError: its file cannot be read.
+        ValueError: that holds too little.
+    """
+    with Path(spec.file).open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), _NIC_FAULTS.size, prot=mmap.PROT_READ)
+    values = np.frombuffer(mapped, np.int64)
+    error = InjectedError(spec.start_ns, spec.offset_ns, spec.drift_ppb, _walk(spec), values[:1])
+    return InjectedNic(error, values[1:])
+
+
+def _walk(spec: SkewSpec | NicSkewSpec) -> NDArray[np.float64]:
     """The wander's offset in ns at every whole second: the integral of a random walk of the drift."""
     if not spec.wander_ppb:
         return np.empty(0)
@@ -95,6 +144,7 @@ class SkewedClock(HostClock):
     def __init__(self, name: str, skew: Skew) -> None:
         self._skew = skew
         self.injected = skew.as_arrays()
+        self.injected_nics = {rail: _injected_nic(nic) for rail, nic in skew.spec.nics.items()}
         super().__init__(name)
 
     def local_ns(self) -> int:
@@ -106,6 +156,10 @@ class SkewedClock(HostClock):
         """See `HostClock`."""
         raw_ns, realtime_ns = super().reading()
         return CrossTimestamp(raw_ns + self._skew.offset_ns(raw_ns), realtime_ns)
+
+    def raw_to_local(self, raw_ns: int) -> int:
+        """See `HostClock`."""
+        return raw_ns + self._skew.offset_ns(raw_ns)
 
     def realtime_to_local(self, stamps_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `HostClock`."""
@@ -120,7 +174,6 @@ def from_file(name: str, path: str) -> SkewedClock:
         SettingsError: it cannot be read as one.
     """
     try:
-        skew = Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec))
+        return SkewedClock(name, Skew(msgspec.json.decode(Path(path).read_bytes(), type=SkewSpec)))
     except (OSError, ValueError, OverflowError) as error:
         raise SettingsError(f"{VARIABLE}: {path} is no clock skew: {error}") from error
-    return SkewedClock(name, skew)

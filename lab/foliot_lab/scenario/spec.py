@@ -78,6 +78,9 @@ class ClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     drift_ppb: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 30_000.0
     wander_ppb: Annotated[float, msgspec.Meta(ge=0, le=1e5)] = 20.0
     """Random walk of the drift, per square root of a second."""
+    nic_clocks: bool = False
+    """Whether each NIC stamps by a clock of its own, which is drawn likewise and runs beside its host's. The services
+    use it with ``probe.nic_stamps = "auto"``."""
 
 
 RanksPerHost = Annotated[int, msgspec.Meta(ge=1, le=64)]

@@ -15,7 +15,7 @@ import msgspec
 from foliot.keys.keyring import Keyring
 from foliot.settings import SECTIONS, BusSettings, NicSettings, NodeSettings
 from foliot.text.toml_text import toml
-from foliot_lab.faults.skewed_clock import Skew, SkewSpec
+from foliot_lab.faults.skewed_clock import TAI_NS, NicSkewSpec, Skew, SkewSpec, write_nic_clock
 from foliot_lab.faults.world import write_step
 from foliot_lab.scenario.spec import trained
 from foliot_lab.scenario.topology import CENTRAL
@@ -58,6 +58,10 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     def step(self, node: str) -> Path:
         """The sum of the steps injected into a node's clock."""
         return self.folder / f"{node}.step"
+
+    def nic_clock(self, node: str, rail: str) -> Path:
+        """What the clock in a node's NIC does wrong."""
+        return self.folder / f"{node}.{rail}.phc"
 
     def clock_page(self, node: str) -> Path:
         """The page that a node's probe writes, for processes that read its time."""
@@ -117,9 +121,14 @@ def node_settings(plan: FabricPlan, node: str) -> NodeSettings:
     return NodeSettings(name=node, index=plan.hosts.index(node), nics=nics, entropies=ports)
 
 
-def write_skews(clock: ClockSpec, hosts: tuple[str, ...], desk: Desk) -> dict[str, Skew]:
-    """Each host's clock error from now on, drawn from the scenario's seed and written for the host's processes."""
+def write_skews(clock: ClockSpec, hosts: tuple[str, ...], desk: Desk, rails: tuple[str, ...] = ()) -> dict[str, Skew]:
+    """Each host's clock error from now on, drawn from the scenario's seed and written for the host's processes.
+
+    Parameters:
+        rails: those whose NICs have clocks, where the scenario has any.
+    """
     draw, start_raw_ns = random.Random(clock.seed), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    draw_nics = random.Random(f"{clock.seed}/nics")  # hosts are the same with NICs' clocks and without
     skews = {}
     for host in hosts:
         spec = SkewSpec(
@@ -129,11 +138,27 @@ def write_skews(clock: ClockSpec, hosts: tuple[str, ...], desk: Desk) -> dict[st
             wander_ppb=clock.wander_ppb,
             seed=draw.getrandbits(32),
             step_file=str(desk.step(host)),
+            nics={
+                rail: _nic_skew(clock, desk.nic_clock(host, rail), start_raw_ns, draw_nics)
+                for rail in (rails if clock.nic_clocks else ())
+            },
         )
         write_step(desk.step(host), 0)
         desk.skew(host).write_bytes(msgspec.json.encode(spec))
         skews[host] = Skew(spec)
     return skews
+
+
+def _nic_skew(clock: ClockSpec, file: Path, start_ns: int, draw: random.Random) -> NicSkewSpec:
+    write_nic_clock(file)
+    return NicSkewSpec(
+        start_ns=start_ns,
+        offset_ns=TAI_NS + round(draw.uniform(-clock.offset_ms, clock.offset_ms) * 1e6),
+        drift_ppb=draw.uniform(-clock.drift_ppb, clock.drift_ppb),
+        wander_ppb=clock.wander_ppb,
+        seed=draw.getrandbits(32),
+        file=str(file),
+    )
 
 
 class Addresses(msgspec.Struct, frozen=True):

@@ -99,7 +99,7 @@ class Lab:
         control = enter_control()
         self._forker = Forker(_FORKED, os.environ | self._desk.bytecode)  # imports while the fabric is made
         self.fabric = Fabric.build(self.plan, control)
-        self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk))
+        self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk, self.plan.rails))
         self.placement = place(self.scenario, self.fabric, self.nodes)
         homes = deployment.homes(self.placement.homes())
         services = deployment.replacing(self.scenario) | self.scenario.services | homes
