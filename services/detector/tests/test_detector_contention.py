@@ -453,12 +453,13 @@ def test_clocks_that_promise_nothing_make_no_verdict():
     assert fabric.take() == []
 
 
-def test_a_clock_that_was_disrupted_makes_no_verdict_until_its_paths_are_known_anew(fabric):
-    """Its delays leap, and a base from before says nothing."""
+@pytest.mark.parametrize("stepped", ["node2", "node2.rail0:phc"], ids=["host", "nic"])
+def test_a_clock_that_was_disrupted_makes_no_verdict_until_its_paths_are_known_anew(fabric, stepped):
+    """Its delays leap, a host's or a NIC's, and a base from before says nothing."""
 
     def state(status, window):
         return ClockState(
-            clock="node2", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
+            clock=stepped, reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
             as_of_ns=window, void_after_ns=window, status=status, window=window,
         )  # fmt: skip
 

@@ -161,20 +161,21 @@ def test_loss_goes_on_after_the_queue_has_drained(make_fleet):
     assert told(inventory.take()) == [LOSSY]
 
 
-def test_a_stepped_clock_is_no_queue(make_fleet):
-    """The delays jump by 20 ms as the clock does; the news of it makes the detector measure them anew."""
+@pytest.mark.parametrize("stepped", ["node1", "node1.rail0:phc"], ids=["host", "nic"])
+def test_a_stepped_clock_is_no_queue(make_fleet, stepped):
+    """The delays jump by 20 ms as the clock does, a host's or a NIC's; the news of it makes the detector measure them anew."""
     inventory = make_fleet()
     inventory.lose[PATH] = every(10)
     inventory.delay_ns[PATH] = 20 * MS
     inventory.run(2_000)
     clock = {
-        "clock": "node1", "reference": "node0", "offset_ns": 0, "drift_ppb": 0.0, "hard_bound_ns": 1, "bound_ns": 1,
+        "clock": stepped, "reference": "node0", "offset_ns": 0, "drift_ppb": 0.0, "hard_bound_ns": 1, "bound_ns": 1,
         "growth_ppb": 0.0, "void_after_ns": 10**19 // 2, "status": "disrupted", "as_of_ns": inventory.now_ns,
     }  # fmt: skip
     inventory.tell(ClockState(**clock))
     inventory.run(15_000)
 
-    assert told(inventory.take()) == [("node1", "disrupted"), LOSSY]
+    assert told(inventory.take()) == [(stepped, "disrupted"), LOSSY]
 
 
 def test_what_a_silence_lost_is_left_to_the_silence(make_fleet):

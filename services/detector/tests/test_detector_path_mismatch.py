@@ -336,10 +336,10 @@ def test_clocks_that_promise_little_are_off_by_as_much(fabric):
     assert fabric.take("mismatch") == []
 
 
-def clock(status, window):
-    """A word of the clock of the receiving host."""
+def clock(status, window, name="node2"):
+    """A word of the clock of the receiving host, or of its NIC."""
     return ClockState(
-        clock="node2", reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
+        clock=name, reference="node0", offset_ns=0, drift_ppb=0.0, hard_bound_ns=1, bound_ns=1, growth_ppb=0.0,
         as_of_ns=window, void_after_ns=window, status=status, window=window,
     )  # fmt: skip
 
@@ -356,6 +356,15 @@ def test_a_disrupted_clock_says_nothing_until_it_is_synchronised(fabric):
     fabric.run(SOON_S)
     (event,) = fabric.take("mismatch")
     assert event.since_ns > back_ns
+
+
+def test_a_disrupted_clock_of_a_nic_is_no_matter(fabric):
+    """Round trips of TCP are by the host's."""
+    begin(fabric)
+    fabric.tell(clock("disrupted", 1, "node2.rail0:phc"))
+    fill(fabric)
+    fabric.run(LONG_S)
+    assert len(fabric.take("mismatch")) == 1
 
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["told before", "told after"])

@@ -110,11 +110,13 @@ def test_a_nic_of_the_inventory_is_unknown_until_its_probe_speaks():
 
 
 def test_a_node_that_left_is_gone():
-    """A deleted inventory record takes the node out of the list, its NICs off the page, and its clock with it."""
+    """A deleted inventory record takes the node out of the list, its NICs off the page, and its clocks with it."""
     fleet = Fleet(time.time_ns)
     fleet.fold_node("node3", node())
     fleet.fold_port(port())
     fleet.fold_clock(clock_state("node3"))
+    fleet.fold_clock(clock_state("node3.rail0:phc"))
+    assert len(fleet.clocks()) == 2
     fleet.changed_tiles()
     fleet.fold_node("node3", None)
 

@@ -183,3 +183,19 @@ def test_a_new_leader_goes_on_with_nics_clocks(begun):
     run.next()
     assert set(statuses(run).values()) == {"synchronised"}
     promises_kept(run)
+
+
+@pytest.mark.parametrize("step_ns", [5_000_000, -300_000])
+def test_a_step_of_a_host_is_seen_though_its_nic_alone_measures_it(begun, step_ns):
+    """As after a virtual machine was halted: its NIC's clock ran on, and nobody else is doubted."""
+    run = begun(31, seed=8)
+    run.fleet.step(2, 31.1, step_ns)
+    seen = []
+    for _ in range(5):
+        run.next()
+        seen.append(run.states["node2"].status)
+        assert {state.status for name, state in run.states.items() if name != "node2"} == {"synchronised"}
+    assert "disrupted" in seen[1:3]
+    run.to(61)
+    assert run.states["node2"].status == "synchronised"
+    promises_kept(run)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from foliot.clock.realtime_map import RealtimeMap
 from foliot.node.ethtool import stamping
 from foliot_probe.core.measure.nic_readings import Reading
 from foliot_schemas.bounds import FAR_NS
@@ -31,6 +32,8 @@ _TRIES = 5
 _PRECISE_NS = 100
 """Half the width of a reading by PTP_SYS_OFFSET_PRECISE. The kernel tells none: host and NIC latch both clocks at once.
 That takes PCIe's precision time measurement, which is good to some tens of nanoseconds."""
+_MAPPED_NS = 50
+"""By how much CLOCK_REALTIME may be wrong as local time: half of what a reading of both takes (`RealtimeMap`)."""
 _SECOND_NS = 1_000_000_000
 _UNREAD = 2  # of `InjectedNic.faults`
 _CLOCK_REALTIME, _CLOCK_MONOTONIC_RAW = 0, 4
@@ -63,6 +66,8 @@ class PtpClock:
 
     def __init__(self, path: str, clock: HostClock) -> None:
         self._clock = clock
+        # A thread reads the clock, and the host's own ruler is for the thread of the event loop.
+        self._ruler = RealtimeMap()
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._read = self._precise
         try:
@@ -118,8 +123,11 @@ class PtpClock:
 
     def _by_realtime(self, times: list[tuple[int, int, int]]) -> list[Reading]:
         ends = np.array([(before_ns, after_ns) for before_ns, _, after_ns in times], np.int64)
-        local_ns = self._clock.realtime_to_local(ends.ravel()).reshape(-1, 2).tolist()
-        return [Reading(here[0], nic_ns, here[1]) for here, (_, nic_ns, _) in zip(local_ns, times, strict=True)]
+        raw_ns, local = self._ruler.realtime_to_raw(ends.ravel()).reshape(-1, 2).tolist(), self._clock.raw_to_local
+        return [
+            Reading(local(here[0]) - _MAPPED_NS, nic_ns, local(here[1]) + _MAPPED_NS)
+            for here, (_, nic_ns, _) in zip(raw_ns, times, strict=True)
+        ]
 
     def _ask(self, request: int, length: int, *head: int) -> bytes:
         asked = bytearray(length)
