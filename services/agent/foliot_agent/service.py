@@ -136,8 +136,8 @@ class Agent:
             stamps = NicStamping(folder, [nic.device for nic in self.layout.node.nics])
             self._spawn(stamps.keep())
         elif folder:
-            for line in undo(folder):
-                log.info("nic_stamps_put_back", what=line)
+            for change in undo(folder):
+                log.info("nic_stamps_put_back", device=change.name, **change.detail)
 
     def _make_reactions(self) -> None:
         """Makes what reacts: it needs the actuator, which is there once the kernel was opened."""

@@ -67,18 +67,20 @@ def stamping(tmp_path):
 
 def test_stamps_are_turned_on_once_and_put_back(drivers, stamping, tmp_path):
     """Over restarts nothing is written again: some drivers stop traffic for a moment when they are set."""
+    planned = [str(change) for change in stamping().rehearse()]
+    assert planned == [f"change stamps     {device}  tx_type 1 rx_filter 1" for device in ("eth2", "eth3")]
     for _ in range(3):
         each = stamping()
         each.turn_on()
         each.turn_on()
+    assert stamping().rehearse() == ()
     assert drivers.written == [("eth2", ALL), ("eth3", ALL)]
-    assert undo(str(tmp_path), dry=True) == [
-        f"turn the stamps of {device} off again (tx 0, rx 0)" for device in ("eth2", "eth3")
-    ]
+    planned = [str(change) for change in undo(str(tmp_path), dry=True)]
+    assert planned == [f"change stamps     {device}  tx_type 0 rx_filter 0" for device in ("eth2", "eth3")]
     assert drivers.settings == {"eth2": ALL, "eth3": ALL}
     assert len(undo(str(tmp_path))) == 2
     assert drivers.settings == {"eth2": OFF, "eth3": OFF}
-    assert undo(str(tmp_path)) == []
+    assert undo(str(tmp_path)) == ()
 
 
 @pytest.mark.parametrize("theirs", [PTP_ALONE, ALL])
@@ -127,7 +129,7 @@ def test_an_agent_that_ended_in_between_has_done_nothing_that_stays(drivers, sta
     """Whether the driver was asked or not."""
     drivers.refuses.add(SET)
     stamping().turn_on()
-    assert undo(str(tmp_path)) == []
+    assert undo(str(tmp_path)) == ()
     drivers.refuses.clear()
     stamping().turn_on()
     assert drivers.settings["eth2"] == ALL
@@ -148,7 +150,7 @@ def test_a_record_that_is_broken_is_no_record(drivers, stamping, tmp_path):
     """What is on then is somebody's."""
     stamping().turn_on()
     (tmp_path / "nic-stamps.json").write_text("[")
-    assert undo(str(tmp_path)) == []
+    assert undo(str(tmp_path)) == ()
     stamping().turn_on()
     assert drivers.written == [("eth2", ALL), ("eth3", ALL)]
 

@@ -89,9 +89,9 @@ def _load_extensions(files: Files) -> None:
     extend("agent")
 
 
-async def _clear_kernel(would: str, *, dry: bool) -> tuple[Change | str, ...]:
+async def _clear_kernel(would: str, *, dry: bool) -> tuple[Change, ...]:
     """Takes away what actuators left in this network namespace, and puts back NICs' stamps; returns it, said."""
-    changes: tuple[Change | str, ...] = (*await actuator_kinds.rehearse_removal(), *undo_all(dry=dry))
+    changes = (*await actuator_kinds.rehearse_removal(), *undo_all(dry=dry))
     for change in changes:
         say(f"{would}{change}\n")
     if not dry:

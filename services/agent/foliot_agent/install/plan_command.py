@@ -21,6 +21,7 @@ from foliot_agent.control.actuator_kinds import backend, others
 from foliot_agent.control.restart_cache import RestartCache
 from foliot_agent.core.overlay_layout import Layout
 from foliot_agent.install.console import complain, say
+from foliot_agent.kernel.nic_stamping import NicStamping, undo
 from foliot_agent.kernel.overlay_devices import OverlayError
 from foliot_agent.settings import AgentSettings
 from foliot_schemas.subjects import INVENTORY, PATHS
@@ -70,7 +71,9 @@ async def rehearse(
     changes = await backend(settings.actuator, view).rehearse(peers, paths, clock, act=settings.policy == "act")
     for actuator in others(view):
         changes += await actuator.rehearse()
-    return changes
+    if settings.nic_stamps == "off":
+        return changes + (undo(settings.memory, dry=True) if settings.memory else ())
+    return changes + NicStamping(settings.memory, [nic.device for nic in node.nics]).rehearse()
 
 
 async def _fleet(settings: BusSettings, own: Node) -> tuple[tuple[Node, ...], NodePaths | None]:

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from foliot.node import ethtool
+from foliot_agent.kernel.dry_run import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,6 +78,10 @@ def wish(now: StampSetting, index: int, changed: Changed | None) -> Wish:
     return Wish(turn_on=False, reason="it is on already" if now == ALL else f"another uses it ({now})")
 
 
+def _seen(device: str) -> tuple[StampSetting, int]:
+    return read(device), socket.if_nametoindex(device)
+
+
 def read(device: str) -> StampSetting:
     """A NIC's setting.
 
@@ -126,6 +131,17 @@ class NicStamping:
             await asyncio.to_thread(self.turn_on)
             await asyncio.sleep(_LOOK_S)
 
+    def rehearse(self) -> tuple[Change, ...]:
+        """The changes that `turn_on` would make now."""
+        known, changes = {} if self._path is None else _recorded(self._path), []
+        for device in self._devices if self._path is not None else ():
+            try:
+                if self._could(device) and wish(*_seen(device), known.get(device)).turn_on:
+                    changes.append(_change(device, ALL))
+            except OSError:
+                continue
+        return tuple(changes)
+
     def turn_on(self) -> None:
         """Asks for the stamps of all packets, where a NIC has them to give and nobody else uses it."""
         assert self._path is not None
@@ -140,14 +156,9 @@ class NicStamping:
             _record(self._path, changed)
 
     def _turn_on(self, device: str, changed: dict[str, Changed]) -> None:
-        told = ethtool.stamping(device)
-        if told is None or not told.hardware or told.phc_index is None:
-            self._tell(device, "it cannot stamp")
+        if not self._could(device):
             return
-        if not (told.transmits and told.receives):
-            self._tell(device, "it cannot stamp all packets")
-            return
-        now, index, known = read(device), socket.if_nametoindex(device), changed.get(device)
+        (now, index), known = _seen(device), changed.get(device)
         wanted = wish(now, index, known)
         if wanted.reason:
             self._tell(device, wanted.reason)
@@ -162,17 +173,34 @@ class NicStamping:
             changed[device] = Changed(index, now, granted)
             log.info("nic_stamps_on", device=device, before=str(now), granted=str(granted))
 
+    def _could(self, device: str) -> bool:
+        """Whether a NIC can stamp all packets, by its driver's word."""
+        told = ethtool.stamping(device)
+        if told is None or not told.hardware or told.phc_index is None:
+            self._tell(device, "it cannot stamp")
+            return False
+        if not (told.transmits and told.receives):
+            self._tell(device, "it cannot stamp all packets")
+            return False
+        return True
+
     def _tell(self, device: str, reason: str) -> None:
         if self._told.get(device) != reason:
             self._told[device] = reason
             log.info("nic_stamps_left_alone", device=device, reason=reason)
 
 
-def undo(folder: str, *, dry: bool = False) -> list[str]:
+def _change(device: str, setting: StampSetting) -> Change:
+    """A change of a NIC's setting, said."""
+    detail: dict[str, str | int] = {"tx_type": setting.tx_type, "rx_filter": setting.rx_filter}
+    return Change(verb="change", kind="stamps", name=device, detail=detail)
+
+
+def undo(folder: str, *, dry: bool = False) -> tuple[Change, ...]:
     """Puts back what an agent with this folder has changed, unless somebody else has changed it since.
 
     Returns:
-        what was done, or would be, a line each.
+        the changes that were made, or would be.
     """
     path = Path(folder, _RECORD)
     done = []
@@ -186,16 +214,16 @@ def undo(folder: str, *, dry: bool = False) -> list[str]:
         except OSError as error:
             log.warning("nic_stamps_not_put_back", device=device, reason=error.strerror)
             continue
-        done.append(f"turn the stamps of {device} off again ({changed.before})")
+        done.append(_change(device, changed.before))
     if not dry:
         path.unlink(missing_ok=True)
-    return done
+    return tuple(done)
 
 
-def undo_all(*, dry: bool = False) -> list[str]:
+def undo_all(*, dry: bool = False) -> tuple[Change, ...]:
     """The same for any agent of this host: that of the unit, and those by hand."""
     folders = dict.fromkeys((os.environ.get("FOLIOT_AGENT__MEMORY", ""), *_FOLDERS))
-    return [line for folder in folders if folder for line in undo(folder, dry=dry)]
+    return tuple([change for folder in folders if folder for change in undo(folder, dry=dry)])
 
 
 def _recorded(path: Path) -> dict[str, Changed]:
