@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import struct
+import time
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -159,8 +160,13 @@ class InjectedNicClock:
         return [self._try() for _ in range(_TRIES)]
 
     def _try(self) -> Reading:
-        before_ns, then_ns, after_ns = self._clock.local_ns(), self._clock.local_ns(), self._clock.local_ns()
+        # In local time only afterwards: what that takes would be in the width.
+        before_ns, then_ns, after_ns = map(self._clock.raw_to_local, (_raw_ns(), _raw_ns(), _raw_ns()))
         return Reading(before_ns, int(nic_ns(self._injected, np.array([then_ns]))[0]), after_ns)
+
+
+def _raw_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
 
 def nic_ns(injected: InjectedNic, local_ns: NDArray[np.int64]) -> NDArray[np.int64]:
