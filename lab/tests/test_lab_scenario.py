@@ -100,7 +100,7 @@ def test_everything_wrong_is_told_at_once_each_with_its_line():
     text = text.replace("for_s = 30", 'for_s = "long"') + fault(where="node9.rail0") + "[color]\n"
     assert problems(text) == [
         (9, "seed = 3.5: expected `int`, got `float`"),
-        (10, "unknown key seeds in clock; expected one of seed, offset_ms, drift_ppb, wander_ppb"),
+        (10, "unknown key seeds in clock; expected one of seed, offset_ms, drift_ppb, wander_ppb, nic_clocks"),
         (19, "load = 2: expected `float` <= 1.0"),
         (24, "for_s = 'long': expected `float`, got `str`"),
         (36, "there is no node9; the fabric has node0 to node3"),
