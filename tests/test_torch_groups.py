@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
@@ -176,6 +177,16 @@ class Job:
             reports = "\n".join(str(each.report) for each in self.ranks.workers("real"))
             pytest.fail(f"waited in vain; reports:\n{reports}\n" + "\n".join(logs))
 
+    async def noticed(self):
+        """Waits until a rank has noticed that its group is broken, or for as long as it takes to find that all wait.
+
+        Gloo may have forgotten a transfer of a rank, which then waits until it is told: of one, or of each.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience(20)):
+                while all(each.report.stage != "broken" for each in self.workers().values()):  # noqa: ASYNC110 - processes
+                    await asyncio.sleep(0.01)
+
     async def until_step(self, step):
         """Waits until a rank has done so many steps in the present generation."""
         await self.until(
@@ -209,7 +220,7 @@ class Job:
             os.kill(self.pid(self.workers()[rank]), by)
         if by == signal.SIGKILL:
             await self.until(lambda: not lost.keys() & self.workers().keys())
-            await self.until(lambda: any(each.report.stage == "broken" for each in self.workers().values()))
+            await self.noticed()
         result = await self.handler.apply(self.order(lost))
         assert result.status == "done", result.reason
 
@@ -323,8 +334,7 @@ async def test_ranks_whose_connections_are_reset_form_their_group_anew(start):
     await job.until_step(30)
     job.allow(60)
     reset_connections(job.pid(job.workers()[1]))
-    # Not all: Gloo may have forgotten a transfer of one of them, which waits until it is told.
-    await job.until(lambda: any(each.report.stage == "broken" for each in job.workers().values()))
+    await job.noticed()
     result = await job.handler.apply(job.order({}))
     assert result.status == "done", result.reason
     await job.until_step(60)
