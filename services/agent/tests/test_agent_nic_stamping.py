@@ -135,6 +135,49 @@ def test_an_agent_that_ended_in_between_has_done_nothing_that_stays(drivers, sta
     assert drivers.settings["eth2"] == ALL
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["it starts again", "it does not"])
+def test_an_agent_that_ended_once_the_driver_was_asked_can_still_be_undone(
+    drivers, stamping, tmp_path, monkeypatch, again
+):
+    """It had no time to record the answer: what is on is its own all the same."""
+
+    def end(device, wanted):
+        write(device, wanted)
+        raise KeyboardInterrupt
+
+    write = nic_stamping.write
+    with monkeypatch.context() as patch:
+        patch.setattr(nic_stamping, "write", end)
+        with pytest.raises(KeyboardInterrupt):
+            stamping().turn_on()
+    assert drivers.settings["eth2"] == ALL
+    if again:
+        stamping().turn_on()
+        assert drivers.written.count(("eth2", ALL)) == 1
+    undo(str(tmp_path))
+    assert drivers.settings == {"eth2": OFF, "eth3": OFF}
+
+
+def test_what_somebody_turns_on_after_the_driver_refused_the_agent_is_theirs(drivers, stamping, tmp_path):
+    """The agent asked and got nothing, so there is nothing to put back."""
+    drivers.refuses.add(SET)
+    stamping().turn_on()
+    drivers.refuses.clear()
+    drivers.settings["eth2"] = ALL
+    undo(str(tmp_path))
+    assert drivers.settings["eth2"] == ALL
+
+
+def test_a_driver_that_grants_nothing_is_asked_once(drivers, stamping, tmp_path):
+    """Not each minute: some stop traffic for a moment."""
+    drivers.grants["eth2"] = OFF
+    for _ in range(3):
+        stamping().turn_on()
+    assert drivers.written.count(("eth2", ALL)) == 1
+    undo(str(tmp_path))
+    assert ("eth2", OFF) not in drivers.written
+
+
 @pytest.mark.parametrize("lacks", ["all packets", "reading", "stamps"])
 def test_a_nic_that_cannot_is_left_alone(drivers, stamping, lacks):
     """One that stamps packets of PTP alone, one of which nobody can tell who uses it, and one without any driver's word."""

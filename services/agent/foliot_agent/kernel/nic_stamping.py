@@ -52,8 +52,8 @@ class Changed(msgspec.Struct, frozen=True):
     index: int
     """The kernel's number of the device: one that was made anew has another."""
     before: StampSetting
-    granted: StampSetting
-    """What the driver made of the wish; as before: it has not answered yet."""
+    granted: StampSetting | None = None
+    """What the driver made of the wish; None: it has not answered yet, or the agent ended in between."""
     taken: bool = False
     """Somebody has set it to something else since: it is theirs."""
 
@@ -67,12 +67,19 @@ class Wish(NamedTuple):
     """Why it is left alone; empty: it is not, or needs nothing."""
 
 
+def is_ours(now: StampSetting, changed: Changed) -> bool:
+    """Whether a NIC's setting is what the agent made it. One that ended in between had asked for `ALL`."""
+    return not changed.taken and now == (changed.granted or ALL)
+
+
 def wish(now: StampSetting, index: int, changed: Changed | None) -> Wish:
     """What is to be done with a NIC, by its setting and what was done to it before."""
     if changed is not None and changed.index == index:
-        if changed.taken or now != changed.granted:
+        if changed.granted is None and not changed.taken and now == changed.before:
+            return Wish(turn_on=True)
+        if not is_ours(now, changed):
             return Wish(turn_on=False, reason=f"somebody has set it since ({now})")
-        return Wish(turn_on=changed.granted == changed.before)
+        return Wish(turn_on=False)
     if now == OFF:
         return Wish(turn_on=True)
     return Wish(turn_on=False, reason="it is on already" if now == ALL else f"another uses it ({now})")
@@ -153,7 +160,10 @@ class NicStamping:
             except OSError as error:
                 self._tell(device, error.strerror or str(error))
         if changed != known:
-            _record(self._path, changed)
+            try:
+                _record(self._path, changed)
+            except OSError as error:  # the next look tries again
+                log.warning("memory_not_written", path=str(self._path), reason=error.strerror)
 
     def _turn_on(self, device: str, changed: dict[str, Changed]) -> None:
         if not self._could(device):
@@ -164,12 +174,18 @@ class NicStamping:
             self._tell(device, wanted.reason)
             if known is not None:
                 changed[device] = msgspec.structs.replace(known, taken=True)
+        elif known is not None and known.index == index and known.granted is None and not wanted.turn_on:
+            changed[device] = msgspec.structs.replace(known, granted=now)
         if wanted.turn_on:
             # Kept first: what an agent did that ended in between can be put back.
-            changed[device] = Changed(index, now, now)
+            asked = {**changed, device: Changed(index, now)}
             assert self._path is not None
-            _record(self._path, changed)
-            granted = write(device, ALL)
+            _record(self._path, asked)
+            try:
+                granted = write(device, ALL)
+            except OSError:
+                _record(self._path, changed)  # whoever turns it on later is not the agent
+                raise
             changed[device] = Changed(index, now, granted)
             log.info("nic_stamps_on", device=device, before=str(now), granted=str(granted))
 
@@ -206,8 +222,8 @@ def undo(folder: str, *, dry: bool = False) -> tuple[Change, ...]:
     done = []
     for device, changed in _recorded(path).items():
         try:
-            is_ours = socket.if_nametoindex(device) == changed.index and not changed.taken
-            if not is_ours or read(device) != changed.granted or changed.granted == changed.before:
+            is_same = socket.if_nametoindex(device) == changed.index
+            if not is_same or changed.granted == changed.before or not is_ours(read(device), changed):
                 continue
             if not dry:
                 write(device, changed.before)
