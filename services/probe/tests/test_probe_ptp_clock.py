@@ -23,15 +23,15 @@ RAW_NS = 5_000_000_000_000
 class Driver:
     """A NIC's driver: answers the requests that it knows. Its clock is TAI, and runs with the host's."""
 
-    def __init__(self, *known, raw=True, tai_ns=TAI_NS):
-        self.known, self.raw, self.asked, self.tai_ns = known, raw, [], tai_ns
+    def __init__(self, *known, raw=True, tai_ns=TAI_NS, refusal=errno.EOPNOTSUPP):
+        self.known, self.raw, self.asked, self.tai_ns, self.refusal = known, raw, [], tai_ns, refusal
 
     def __call__(self, _fd, request, answer):
         """As ``ioctl``."""
         self.asked.append(request)
         assert (request >> 16) & 0x3FFF == len(answer)
         if request not in self.known:
-            raise OSError(errno.EOPNOTSUPP, "no such request")
+            raise OSError(self.refusal, "no such request")
         if request == PRECISE:
             self.write(answer, 0, self.tai_ns, RAW_NS + 7, RAW_NS)
             return
@@ -82,6 +82,16 @@ def test_both_clocks_latched_at_once_are_the_best(opened):
     clock = opened(Driver(PRECISE, EXTENDED, PLAIN))
     (reading,) = clock.read()
     assert (reading.nic_ns, reading.middle_ns, reading.width_ns) == (TAI_NS, RAW_NS, 200)
+    clock.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENODEV, errno.ETIMEDOUT, errno.EBUSY])
+def test_a_driver_whose_cross_timestamps_fail_is_read_by_the_next_way(opened, number):
+    """As where the system's clock is not the one that the bus knows: the clock itself is as good as ever."""
+    driver = Driver(EXTENDED, PLAIN, refusal=number)
+    clock = opened(driver)
+    assert len(clock.read()) == 5
+    assert driver.asked[-1] == EXTENDED
     clock.close()
 
 
