@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,6 +28,8 @@ log = structlog.get_logger()
 
 READ_S = 0.1
 """The pause between two readings of a clock: twenty in a window of the clocks."""
+_LONGEST_READ_S = 2.0
+"""If reading takes longer, no NIC is used: nothing would bound its clock to the host's."""
 _READINGS_A_CHECK = 10
 _READINGS_A_TRY = 100
 """Readings after which a clock that could not be read is looked for anew: a driver that is loaded again has another."""
@@ -65,6 +69,8 @@ class NicClocks:
         self._clock = clock
         self._watched: list[_Watched] = []
         self._turn = 0
+        self._lock = threading.Lock()
+        self._is_reading = self._is_closed = False
         for nic in nics:
             try:
                 opened = open_clock(nic.device, clock.injected_nics.get(nic.rail), clock)
@@ -89,7 +95,14 @@ class NicClocks:
         return [each.name for each in self._watched]
 
     def close(self) -> None:
-        """Reads them no more."""
+        """Reads them no more; a thread that is at it closes them when it is done."""
+        with self._lock:
+            self._is_closed = True
+            if self._is_reading:
+                return
+        self._shut()
+
+    def _shut(self) -> None:
         for each in self._watched:
             if each.opened is not None:
                 each.opened.close()
@@ -101,10 +114,40 @@ class NicClocks:
             if each.name == state.clock:
                 each.state = state
 
+    async def follow(self, engine: Engine) -> None:
+        """Reads them in a thread, as a driver may keep its caller waiting, and takes what was found, forever."""
+        while self:
+            reading = asyncio.ensure_future(asyncio.to_thread(self.read))
+            done, _ = await asyncio.wait((reading,), timeout=_LONGEST_READ_S)
+            if not done:
+                self._stall(engine)
+            self.take(await reading, engine)
+            await asyncio.sleep(READ_S)
+
+    def _stall(self, engine: Engine) -> None:
+        """Uses no NIC, as a driver does not come back."""
+        for each in self._watched:
+            each.readings.forget()
+            self._give_up(each, "unread", engine)
+        engine.set_nic_shifts({})
+
     def read(self) -> Mapping[str, list[Reading] | None]:
         """Reads all of them, by the names of their NICs; None: one cannot be read. It may take the kernel a while."""
-        self._turn += 1
-        return {each.nic.name: self._read(each) for each in self._watched}
+        with self._lock:
+            if self._is_closed:
+                return {each.nic.name: None for each in self._watched}
+            self._is_reading = True
+        try:
+            self._turn += 1
+            return {each.nic.name: self._read(each) for each in self._watched}
+        finally:
+            self._end_reading()
+
+    def _end_reading(self) -> None:
+        with self._lock:
+            self._is_reading = False
+            if self._is_closed:
+                self._shut()
 
     def _read(self, each: _Watched) -> list[Reading] | None:
         try:
@@ -130,6 +173,9 @@ class NicClocks:
                 self._give_up(each, "unread", engine)
             elif each.readings.add(readings):
                 self._give_up(each, "set", engine)
+            elif each.readings.is_old(self._clock.local_ns()):
+                each.readings.forget()
+                self._give_up(each, "unread", engine)
         engine.set_nic_shifts({each.nic.rail: self._shift_ns(each) for each in self._watched})
         if self._turn % _READINGS_A_CHECK == 0:
             for each in self._watched:

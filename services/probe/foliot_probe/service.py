@@ -31,7 +31,7 @@ from foliot_probe.io.host_load import HostLoadMeter
 from foliot_probe.io.management_nics import ManagementNics
 from foliot_probe.io.port_reader import PortReader
 from foliot_probe.io.tcp_sockets import TcpSockets
-from foliot_probe.nic_clocks import READ_S, NicClocks
+from foliot_probe.nic_clocks import NicClocks
 from foliot_probe.path_map import PathMap
 from foliot_probe.reports import Reporter
 from foliot_probe.settings import ProbeSettings
@@ -168,7 +168,7 @@ class Probe:
                 group.create_task(self._meter_load())
                 group.create_task(self._meter_flows())
                 group.create_task(self._read_acks())
-                group.create_task(self._read_nic_clocks())
+                group.create_task(self._nic_clocks.follow(self._engine))
                 group.create_task(self._outputs.sample())
                 for clock in (self._own.name, *self._nic_clocks.names):
                     await self._follow_clock(clock)
@@ -484,12 +484,6 @@ class Probe:
         while self._in_band is not None and self._flow_s:
             self._in_band.read()
             await asyncio.sleep(_ACKS_S)
-
-    async def _read_nic_clocks(self) -> None:
-        """Reads the clocks in the NICs in a thread, as a driver may keep its caller waiting."""
-        while self._nic_clocks:
-            self._nic_clocks.take(await asyncio.to_thread(self._nic_clocks.read), self._engine)
-            await asyncio.sleep(READ_S)
 
     def _trace_paths(self, paths: PathMap) -> None:
         """Finds the routers of the paths, a few packets at a time, and tells them."""

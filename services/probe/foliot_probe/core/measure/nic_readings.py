@@ -67,6 +67,10 @@ class NicReadings:
             self._window = [min(pair, key=lambda each: each.width_ns) for pair in _pairs(self._window)]
         return is_set
 
+    def is_old(self, local_ns: int) -> bool:
+        """Whether there was a sound reading, and none for longer than a window by now."""
+        return bool(self._kept) and local_ns - self._kept[-1].before_ns > _KEPT_NS
+
     def forget(self) -> None:
         """Forgets all: the clock goes on from somewhere else."""
         self._kept.clear()
