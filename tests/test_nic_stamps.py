@@ -6,6 +6,7 @@ have stamped, and what reading its clock would show. Hosts and NICs run apart, a
 
 from __future__ import annotations
 
+import socket
 import time
 
 import numpy as np
@@ -25,7 +26,7 @@ from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.settings import SyncSettings
 from patience import patience
 
-HOSTS, PORT, SECOND = 3, 7947, 1_000_000_000
+HOSTS, SECOND = 3, 1_000_000_000
 TICK_S, TICKS_A_REPORT, WINDOW_S = 0.02, 3, 0.5
 PROBE = ProbeSettings(tick_ms=20, nic_stamps="auto", window_s=WINDOW_S)
 GIVE_UP_S = patience(60.0)
@@ -34,7 +35,7 @@ GIVE_UP_S = patience(60.0)
 class Host:
     """A node with one NIC: its probe, without the bus."""
 
-    def __init__(self, number, folder, start_raw_ns):
+    def __init__(self, number, folder, port, start_raw_ns):
         self.name, self.file = f"node{number}", folder / f"node{number}.phc"
         write_nic_clock(self.file)
         nic = NicSkewSpec(
@@ -53,7 +54,7 @@ class Host:
             name=f"{self.name}.rail0", rail="rail0", device="lo", address=address, clock=self.name,
             service_address="10.97.0.1", path_addresses=(address,), entropies=(49200,),
         )  # fmt: skip
-        self.node = Node(name=self.name, nics=(record,), probe_port=PORT, nic_stamps=True)
+        self.node = Node(name=self.name, nics=(record,), probe_port=port, nic_stamps=True)
 
     def start(self, peers, now_ns):
         """Begins to probe."""
@@ -85,9 +86,9 @@ class Host:
 class World:
     """Some hosts and a sync, which tick by the machine's own time."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, port):
         start_raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        self.hosts = [Host(number, folder, start_raw_ns) for number in range(HOSTS)]
+        self.hosts = [Host(number, folder, port, start_raw_ns) for number in range(HOSTS)]
         self.sync, self.admission = Synchroniser(SyncSettings(window_s=WINDOW_S)), Admission()
         self.start_s = time.monotonic()
         self.tick, self.window, self.states = 0, 0, {}
@@ -184,9 +185,15 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
+def port(free_port):
+    """A port of the hosts' addresses that nobody has."""
+    return free_port(socket.SOCK_DGRAM)
+
+
+@pytest.fixture
+def world(tmp_path, port):
     """Three hosts whose NICs stamp."""
-    made = World(tmp_path)
+    made = World(tmp_path, port)
     yield made
     made.close_all()
 
@@ -202,13 +209,13 @@ def by_kernel(host):
 
 
 @pytest.mark.parametrize("loop", ["python", "compiled"])
-def test_nics_stamp_for_their_hosts_until_one_is_set(loop, monkeypatch, tmp_path):
+def test_nics_stamp_for_their_hosts_until_one_is_set(loop, monkeypatch, tmp_path, port):
     """They are taken into use and given up without a step in any host's clock, and without a delay that is wrong."""
     if loop == "python":
         monkeypatch.setenv("FOLIOT_NATIVE", "off")
     elif compiled("packet_loop") is None:
         pytest.skip("nothing was compiled")
-    world = World(tmp_path)
+    world = World(tmp_path, port)
     world.until(lambda: all_by_nic(world))
     world.forget()
     world.run(4.0)
@@ -249,9 +256,9 @@ def test_a_nic_that_goes_wrong_is_left_for_the_kernel(world, fault):
 
 
 @pytest.mark.parametrize("fault", [{"lies_ns": 10**12}, {"lost": 8}, {"lost": 2}, {"unread": True}])
-def test_a_nic_that_was_never_good_is_never_used(tmp_path, fault):
+def test_a_nic_that_was_never_good_is_never_used(tmp_path, port, fault):
     """Its clock is not even measured; the others are used, and the hosts are in step."""
-    world = World(tmp_path)
+    world = World(tmp_path, port)
     write_nic_clock(world.hosts[1].file, **fault)
     others = (world.hosts[0], world.hosts[2])
     world.until(lambda: all(host.by_nic() for host in others))
@@ -264,12 +271,12 @@ def test_a_nic_that_was_never_good_is_never_used(tmp_path, fault):
     world.close_all()
 
 
-def test_a_peer_of_an_earlier_version_gets_the_kernels_stamps(tmp_path):
+def test_a_peer_of_an_earlier_version_gets_the_kernels_stamps(tmp_path, port):
     """It would take the NIC's for the host's. Whoever understands them gets them all the same."""
-    world = World(tmp_path)
+    world = World(tmp_path, port)
     old = world.hosts[2]
     for host in world.hosts[:2]:
-        host.engine.set_peer(Node(name=old.name, nics=old.node.nics, probe_port=PORT))
+        host.engine.set_peer(Node(name=old.name, nics=old.node.nics, probe_port=old.node.probe_port))
         host.reporter.begin([row for key, row in host.engine.table.rows.items() if key.peer == old.name])
         host.engine.demand.set_in_use(frozenset(host.engine.table.rows))
     first, second, _ = world.hosts
