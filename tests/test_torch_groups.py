@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -104,6 +105,30 @@ PROGRAM = textwrap.dedent(
 )
 
 
+class GaveUpError(Exception):
+    """A rank has ended itself."""
+
+
+def repeated(test):
+    """Runs a test anew if a rank gave up, with jobs of other names.
+
+    By chance, Gloo forgets a transfer of a broken connection, and a rank waits for it where nothing can end that. Then
+    the rank ends, and a spare takes its place (`test_torch_stuck_waits`). A job without one more shows nothing then.
+    """
+
+    @functools.wraps(test)
+    async def run(start):
+        def named(attempt):
+            return lambda name, *words, **more: start(f"{name}{attempt}", *words, **more)
+
+        for attempt in range(4):
+            with contextlib.suppress(GaveUpError):
+                return await test(named(attempt))
+        return pytest.fail("a rank gave up each time")
+
+    return run
+
+
 class Clock:
     """The host's own, as the reference."""
 
@@ -167,7 +192,9 @@ class Job:
         """Waits for it; if it does not come, says what all processes have said, and where they stand."""
         try:
             async with asyncio.timeout(patience(180)):
-                while not condition():  # noqa: ASYNC110 - processes
+                while not condition():
+                    if self.gave_up:
+                        raise GaveUpError
                     await asyncio.sleep(0.01)
         except TimeoutError:
             for process in self.processes:
@@ -186,6 +213,11 @@ class Job:
             async with asyncio.timeout(patience(20)):
                 while all(each.report.stage != "broken" for each in self.workers().values()):  # noqa: ASYNC110 - processes
                     await asyncio.sleep(0.01)
+
+    @property
+    def gave_up(self):
+        """Whether a rank has ended itself, because it waited in Gloo and no way is known to end that."""
+        return any(process.returncode == os.EX_TEMPFAIL for process in self.processes)
 
     async def until_step(self, step):
         """Waits until a rank has done so many steps in the present generation."""
@@ -262,6 +294,7 @@ async def finished(job):
     await job.until(lambda: sum(step == STEPS - 1 for step, _ in job.losses()) == SIZE)
 
 
+@repeated
 async def test_losses_are_the_same_to_the_bit_whatever_became_of_the_ranks(start):
     """One dies as the first group forms, one in a step, one leaves at a step's end, one is stopped; no step is missing."""
     undisturbed = start("undisturbed", "alike")
@@ -288,6 +321,7 @@ async def test_losses_are_the_same_to_the_bit_whatever_became_of_the_ranks(start
     assert {each.report.lost_steps for each in job.workers().values()} <= {0}
 
 
+@repeated
 async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_checkpoint(start):
     """A rank is lost, and later one with the keeper of its copy: the losses are those of a job that lost none."""
     undisturbed = start("undisturbed", "sharded")
@@ -307,6 +341,7 @@ async def test_what_a_lost_rank_had_for_itself_comes_from_the_next_rank_or_a_che
     assert job.losses() == undisturbed.losses()
 
 
+@repeated
 async def test_a_step_whose_end_was_not_said_does_not_change_parameters_twice(start):
     """A rank is lost when all have stepped their optimizers, and wait for it once more: they go back to a checkpoint."""
     undisturbed = start("undisturbed", "averaging")
@@ -325,6 +360,7 @@ async def test_a_step_whose_end_was_not_said_does_not_change_parameters_twice(st
     assert job.losses() == undisturbed.losses()
 
 
+@repeated
 async def test_ranks_whose_connections_are_reset_form_their_group_anew(start):
     """Nobody is lost, and no spare is there. The kernel ends all connections of one rank, as a firewall does."""
     undisturbed = start("undisturbed", "alike")
