@@ -220,7 +220,8 @@ def undo(folder: str, *, dry: bool = False) -> tuple[Change, ...]:
     """
     path = Path(folder, _RECORD)
     done = []
-    for device, changed in _recorded(path).items():
+    known = _recorded(path)
+    for device, changed in known.items():
         try:
             is_same = socket.if_nametoindex(device) == changed.index
             if not is_same or changed.granted == changed.before or not is_ours(read(device), changed):
@@ -231,8 +232,11 @@ def undo(folder: str, *, dry: bool = False) -> tuple[Change, ...]:
             log.warning("nic_stamps_not_put_back", device=device, reason=error.strerror)
             continue
         done.append(_change(device, changed.before))
-    if not dry:
-        path.unlink(missing_ok=True)
+    if known and not dry:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # an agent starts all the same
+            log.warning("memory_not_written", path=str(path), reason=error.strerror)
     return tuple(done)
 
 
