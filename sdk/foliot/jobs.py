@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from foliot_schemas.job import FOUND
 from foliot_schemas.names import node_of, parse_flow
 from foliot_schemas.subjects import JOBS
@@ -27,6 +29,7 @@ class Jobs:
     """The registered jobs that live. Times are of one clock, whichever.
 
     A NIC is one job's. Of two that name it, the one that was registered earlier has it, and the other is refused whole.
+    NICs that the fleet does not have are no job's: a job that loses a node goes on with the others.
     """
 
     def __init__(self) -> None:
@@ -46,7 +49,11 @@ class Jobs:
             Why the job is refused; empty: it is not.
         """
         self.expire(now_ns)
-        if refusal := self._objection(job, known):
+        if known is not None and (there := tuple(nic for nic in job.nics if nic in known)) != job.nics:
+            if not there:
+                return f"the fleet has no {job.nics[0]}"
+            job = msgspec.structs.replace(job, nics=there)
+        if refusal := self._objection(job):
             return refusal
         for other in {self._of_nic.get(nic, job.name) for nic in job.nics} - {job.name}:
             self._end(other)
@@ -105,13 +112,11 @@ class Jobs:
         job = self.of_flow(flow)
         return NO_PRIORITY if job is None else job.priority
 
-    def _objection(self, job: Job, known: Container[str] | None) -> str:
+    def _objection(self, job: Job) -> str:
         for nic in job.nics:
             other = self.get(self.of_nic(nic))
             if other is not None and other.name != job.name and _order(other) < _order(job):
                 return f"{nic} is of the job {other.name}"
-            if known is not None and nic not in known:
-                return f"the fleet has no {nic}"
         is_new = bool(job.nics) and job.name not in self._told
         return f"there are {_MOST_JOBS} jobs already" if is_new and len(self._told) >= _MOST_JOBS else ""
 

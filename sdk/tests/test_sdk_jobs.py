@@ -118,11 +118,31 @@ def test_of_two_jobs_that_name_a_nic_the_earlier_has_it(jobs):
     assert jobs.take(job("b", (2, 3)), 2 * S) == "node3.rail0 is of the job c"
 
 
-def test_a_job_with_addresses_of_others_is_refused():
-    """Where the fleet's NICs are known, each of a job's is one of them."""
+def test_a_job_of_which_the_fleet_has_no_nic_is_refused():
+    """Where the fleet's NICs are known; its names may be made up."""
     jobs, known = Jobs(), {"node0.rail0", "node1.rail0"}
-    assert jobs.take(job("a", (0, 9)), 0, known) == "the fleet has no node9.rail0"
+    assert jobs.take(job("a", (8, 9)), 0, known) == "the fleet has no node8.rail0"
     assert jobs.take(job("a", (0, 1)), 0, known) == ""
+    assert jobs.take(Job(name="a", nics=()), 0, known) == ""
+    assert jobs.all() == []
+
+
+def test_a_job_goes_on_when_a_node_of_it_leaves():
+    """It keeps its priority for as long as it is told; also with who starts after that. Its node may come back."""
+    whole = job("a", (0, 1, 2), priority=5)
+    nics = {*whole.nics}
+    jobs, late = Jobs(), Jobs()
+    assert jobs.take(whole, S, nics) == ""
+    for reader, now_s in ((jobs, 46), (jobs, 91), (late, 91)):
+        assert reader.take(whole, now_s * S, nics - {"node2.rail0"}) == ""
+        reader.expire((now_s + 60) * S)
+        assert reader.priority_of(flow(0, 1)) == 5
+        assert (reader.of_nic("node2.rail0"), reader.get("a").nics) == ("", ("node0.rail0", "node1.rail0"))
+    turns = jobs.turns
+    assert jobs.take(whole, 120 * S, nics - {"node2.rail0"}) == ""
+    assert jobs.turns == turns
+    assert jobs.take(whole, 121 * S, nics) == ""
+    assert (jobs.turns, jobs.get("a")) == (turns + 1, whole)
 
 
 def test_made_up_jobs_are_limited(monkeypatch):

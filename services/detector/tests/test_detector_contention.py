@@ -744,7 +744,7 @@ def test_a_job_with_addresses_of_others_is_refused_and_counted(fabric):
     """Of another job's, or of nobody's; its flows are a found one's."""
     register(fabric, "large", (0, 2))
     register(fabric, "thief", (1, 2), since_ns=2)
-    register(fabric, "stranger", (1, 9))
+    register(fabric, "stranger", (8, 9))
     assert fabric.detector.counts["jobs_refused"] == 2
     collide(fabric)
     fabric.run(TOGETHER_S)

@@ -15,7 +15,7 @@ from foliot_remediator.core.state.inventory import Destination
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.core.steering.rail_flows import Plan
 from foliot_remediator.settings import PlacementRule, RemediatorSettings
-from foliot_schemas import Job, Placement
+from foliot_schemas import Job, Node, Placement
 
 TWO = (flow(0, 4), flow(1, 5))
 CHOSEN = Cause("chosen", "")
@@ -375,10 +375,24 @@ def test_a_job_that_begins_is_a_reason_to_look_again():
 def test_a_job_of_others_nics_has_no_say():
     """Traffic between two jobs is of neither; NICs that the fleet does not have make no job."""
     world = two_ways(0, 0, 1)
-    world.see(Job(name="a", nics=("node0.rail0", "node9.rail0"), priority=5, since_ns=1))
+    world.see(Job(name="a", nics=("node8.rail0", "node9.rail0"), priority=5, since_ns=1))
     world.see(Job(name="b", nics=("node0.rail0", "node7.rail0"), priority=5, since_ns=1))
     assert world.contend(flows=TWO) == []
     assert world.guards() == ["no-alternative"]
+
+
+def test_a_job_keeps_its_priority_when_one_of_its_nodes_leaves():
+    """It is registered as before, and one of its nodes was replaced."""
+    world = two_ways(0, 0, 1)
+    job = Job(name="job0", nics=tuple(f"node{node}.rail0" for node in (0, 3, 4)), priority=5, since_ns=1)
+    world.see(job)
+    world.names.remove("node3")
+    world.see(Node(name="node3", nics=()))
+    for _ in range(3):
+        world.wait(30.0)
+        world.see(job)
+    world.run(2.0)
+    assert moves(world.contend(flows=TWO)) == {("node1", "node5"): 1}
 
 
 def test_who_yields_comes_back_if_the_other_does_not_gain():
