@@ -23,7 +23,7 @@ from foliot_remediator.settings import RemediatorSettings
 from foliot_remediator.shell.candidacy import Candidacy
 from foliot_remediator.shell.fleet_clock import FleetClock
 from foliot_schemas import DelayBatch, Drain, Event, Job, MoveAnswer, MoveOrder, Node, NodeHomes, NodePaths
-from foliot_schemas.event_kinds import CONTENTION, HANG, STRAGGLER
+from foliot_schemas.event_kinds import CONTENTION, HANG, REFUSAL, STRAGGLER
 from foliot_schemas.subjects import (
     COMMAND,
     DELAY,
@@ -134,8 +134,8 @@ class Service:
         if self._coordinates:
             await bus.subscribe(MOVE, self._on_order, self._core.coordination.role)
             await bus.subscribe(MOVED, self._on_message, about=self._is_coordinator)
-            kind = CONTENTION.name  # a link between routers is no shard's own
-            await bus.subscribe_kept(EVENT, self._on_message, kind, "", durable=f"{durable}-{kind}", again=_AGAIN)
+            for kind in (CONTENTION.name, REFUSAL.name):  # a link between routers is no shard's own
+                await bus.subscribe_kept(EVENT, self._on_message, kind, "", durable=f"{durable}-{kind}", again=_AGAIN)
         # A process may end between an event and its commands, or between a report and the writing of the paths. So the
         # next one takes the last of both again.
         await bus.subscribe_kept(EVENT, self._on_message, durable=f"{durable}-events", again=_AGAIN, about=things)

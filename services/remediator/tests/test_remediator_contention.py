@@ -876,6 +876,44 @@ def test_a_new_holder_does_what_the_one_before_did_not_get_to():
     assert megabits(world) == [100, 100]
 
 
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_a_new_holder_does_not_repeat_a_move_without_gain(comes_late):
+    """It hears that nothing came of it, mostly after the event. A next event moves another flow."""
+    before = world_of()
+    crowd_others(before)
+    event = before.contention(to_spine(0, 0), TWO)
+    before.see(event)
+    (command, _) = before.run(12.0)
+    after = successor(before)
+    crowd_others(after)
+    for word in sorted([event, *before.refusals], key=lambda each: (each.kind == "refusal") != comes_late):
+        after.see(word)
+    after.core.hold(8, after.now_ns)
+    assert after.run(20.0) == []
+    (instead,) = after.contend(flows=TWO, number=2)
+    assert (command.verb, instead.verb) == ("reroute", "reroute")
+    assert {command.node, instead.node} == {"node0", "node1"}
+
+
+def test_a_flow_that_came_back_may_move_again_after_a_minute():
+    """Nor does it rest for long if who judged it has a clock that is ahead."""
+    before = world_of()
+    crowd_others(before)
+    before.contend()
+    before.run(12.0)
+    (refusal,) = before.refusals
+    (other,) = {0, 1} - {TWO.index(refusal.who)}
+    pinned = PlacementRule(node=f"node{other}", peer=f"node{other + 4}", rail="rail0", via="rail0", entropy=0)
+    after = successor(before, placements=(pinned,))
+    after.see(msgspec.structs.replace(refusal, at_ns=after.now_ns + 3_600 * SECOND))
+    after.core.hold(8, after.now_ns)
+    after.run(2.0)
+    assert after.contend(number=2) == []
+    after.wait(60.0)
+    after.run(2.0)
+    assert [*moves(after.contend(number=3))] == [tuple(nic.partition(".")[0] for nic in refusal.who.split(">"))]
+
+
 def test_plans_of_two_who_know_the_same_are_the_same():
     """So what a former holder commanded late is what its successor would."""
     assert moves(world_of().contend()) == moves(world_of().contend())

@@ -185,6 +185,21 @@ def test_a_coordinator_that_dies_is_followed_by_another():
     assert {node for node, _ in moves(given)} == {"node2"}
 
 
+@pytest.mark.parametrize("coordinator", [0, 1])
+def test_a_coordinator_that_follows_does_not_repeat_a_move_without_gain(coordinator):
+    """Whichever shard commands the flow's nodes, all hear that nothing came of it."""
+    world = world_of(coordinator=coordinator)
+    world.capacity = {to_spine(0, spine): LINE / 10 for spine in range(1, SPINES)}
+    world.contend()
+    world.run(12.0)
+    (refusal,) = world.refusals
+    world.see(refusal)
+    world.core.elect(1 - coordinator, 30)
+    world.tell_hops()
+    assert world.run(20.0) == []
+    assert world.guards() == ["no-gain"]
+
+
 def homes_of(node, peer, entropy):
     """A value of the bucket with one choice."""
     way = Placement(peer=peer, rail="rail0", via="rail0", entropy=entropy)

@@ -307,7 +307,11 @@ starts = ["node1"]
 
 
 async def test_a_flow_of_another_shard_leaves_a_contended_link(inventory, start, monkeypatch, tmp_path):
-    """One of two remediators is elected and plans; the other commands its node. When the first goes, it coordinates."""
+    """One of two remediators is elected and plans; the other commands its node. When the first goes, it coordinates.
+
+    For an event for which a move has gained nothing, whoever judged that, it plans no other; nor is an older event of
+    the same link left out for it.
+    """
     (tmp_path / "foliot.toml").write_text(_FIRST_STAYS)
     monkeypatch.setenv("FOLIOT_CONFIG", str(tmp_path / "foliot.toml"))
     homes, orders, changed = {}, [], asyncio.Event()
@@ -339,10 +343,13 @@ async def test_a_flow_of_another_shard_leaves_a_contended_link(inventory, start,
     monkeypatch.setenv("FOLIOT_SHARD__NUMBER", "0")
     stop_first = await start("remediator")
     await until(lambda: {order.rail for order in orders} == {"rail0", "rail1"})
+    refusal = no_gain("judged")
+    inventory.bus.publish_kept(EVENT, refusal, "refusal", refusal.who)
     monkeypatch.setenv("FOLIOT_SHARD__NUMBER", "1")
     await start("remediator")
     await inventory.until(lambda: len(inventory.paths) == 4)
-    inventory.bus.publish_kept(EVENT, contended("first"), "contention", "10.1.0.2")
+    inventory.bus.publish_kept(EVENT, contended("judged"), "contention", "10.1.0.2")
+    inventory.bus.publish_kept(EVENT, contended("first", age_s=1.0), "contention", "10.1.0.2")
     command = await asyncio.wait_for(inventory.commands.get(), patience(_DEADLINE_S))
     assert (command.verb, command.node, command.cause) == ("reroute", "node1", "first")
     assert command.lease_revision == inventory.paths["node1"].lease_revision != inventory.paths["node0"].lease_revision
@@ -356,13 +363,22 @@ async def test_a_flow_of_another_shard_leaves_a_contended_link(inventory, start,
     await asyncio.gather(telling, return_exceptions=True)
 
 
-def contended(name):
+def contended(name, age_s=0.0):
     """The detector's word that two flows share a link."""
-    now_ns = time.time_ns()
+    now_ns = time.time_ns() - round(age_s * 1e9)
     return Event(
         id=name, kind="contention", who="10.1.0.2", state="fabric-contention", at_ns=now_ns, since_ns=now_ns,
         fault=name,
         related={"links": ("10.1.0.2",), "flows": tuple(f"node{node}.rail0>node{node + 2}.rail0" for node in (0, 1))},
+    )  # fmt: skip
+
+
+def no_gain(cause):
+    """The word of a coordinator before that a flow, which is no shard's of these, came back."""
+    now_ns = time.time_ns()
+    return Event(
+        id=f"{cause}/refused", kind="refusal", who="node8.rail0>node9.rail0", state="refused", at_ns=now_ns,
+        since_ns=now_ns, fault=cause, cause=cause, policy="no-gain",
     )  # fmt: skip
 
 

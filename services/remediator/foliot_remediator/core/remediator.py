@@ -39,7 +39,7 @@ from foliot_schemas import (
     PortState,
     WorkerBatch,
 )
-from foliot_schemas.event_kinds import CONTENTION, HANG, STRAGGLER
+from foliot_schemas.event_kinds import CONTENTION, HANG, REFUSAL, STRAGGLER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -54,6 +54,7 @@ Action: TypeAlias = Decision | NodePaths | NodeHomes | MoveOrder | MoveAnswer
 """Paths and homes are values of their buckets, to be written. Orders and answers go to other shards."""
 
 _OF_JOBS = frozenset({HANG.name, STRAGGLER.name})
+_OF_RAILS = frozenset({CONTENTION.name, REFUSAL.name})
 _AWAY_NS = 60_000_000_000
 """A node that left the fleet so long ago has left for good. Agents that restart, and a bus that lost its store, are
 back in a few seconds."""
@@ -221,8 +222,8 @@ class Remediator:
             case FlowBatch() | HopBatch():
                 return self._take_traffic(seen, now_ns)
             case MoveOrder() | MoveAnswer() | Event() if self.whole is not None:
-                # A link is no shard's own.
-                return seen.kind == CONTENTION.name if isinstance(seen, Event) else self._is_for_us(seen)
+                # A link is no shard's own, nor is what came of a move off it.
+                return seen.kind in _OF_RAILS if isinstance(seen, Event) else self._is_for_us(seen)
             case Node() | NodeHomes() | NodePaths() if self.whole is not None:
                 self.whole.take(seen, now_ns)
         return False

@@ -25,13 +25,13 @@ from foliot_remediator.core.remedies.contention.orders import Orders
 from foliot_remediator.core.remedies.contention.rail_traffic import RailTraffic
 from foliot_remediator.core.remedies.contention.witnesses import Witnesses
 from foliot_remediator.core.scheduling import DueQueue
-from foliot_remediator.core.state.inventory import nics_of
+from foliot_remediator.core.state.inventory import Destination, nics_of
 from foliot_remediator.core.state.routing_table import Cause
 from foliot_remediator.core.steering.event_links import EventLinks
 from foliot_remediator.core.steering.trial import Trial
 from foliot_remediator.settings import strictest
 from foliot_schemas import Event, FlowBatch, HomeMove, Job, MoveAnswer, MoveOrder
-from foliot_schemas.event_kinds import CONTENTION
+from foliot_schemas.event_kinds import CONTENTION, REFUSAL
 from foliot_schemas.move import MOST_MOVES
 from foliot_schemas.names import nic_name
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from foliot_remediator.core.actions.fleet_view import FleetView
     from foliot_remediator.core.actions.guards import Guard
     from foliot_remediator.core.actions.remedy import Seen
-    from foliot_remediator.core.state.inventory import Destination
     from foliot_remediator.core.steering.rail_flows import Plan
     from foliot_schemas import Outcome
     from foliot_schemas.event import Evidence
@@ -64,6 +63,7 @@ _GAP_NS = 500_000_000
 """Least time between two plans. Whoever makes events up must not keep failover waiting for more than a fifth of it."""
 _INTERVAL_NS = 60_000_000_000
 """No flow is moved more often than once in this time, but to be taken back."""
+_NO_GAIN: Guard = "no-gain"
 _ELECTION_NS = 3_000_000_000
 """How long a rail may have no coordinator before that is said: a lease lasts for 1.5 s."""
 
@@ -129,6 +129,8 @@ class Contention:
         match seen:
             case Event() if seen.kind == CONTENTION.name and self._seen.add(seen.id):
                 self._take_event(seen, now_ns)
+            case Event() if seen.kind == REFUSAL.name and seen.policy == _NO_GAIN:
+                self._take_no_gain(seen, now_ns)
             case FlowBatch():
                 for trial in self._trials:
                     if trial.concerns(seen.node):
@@ -214,6 +216,17 @@ class Contention:
             del self._incidents[next(iter(self._incidents))]
         self._incidents[who] = _Incident(event, now_ns)
         self._looks.put(who, now_ns)
+
+    def _take_no_gain(self, refusal: Event, now_ns: int) -> None:
+        """Takes that a move came back, by whoever judged it: its event calls for no other, and its flow rests."""
+        self._seen.add(refusal.cause)
+        for who in [who for who, incident in self._incidents.items() if incident.event.id == refusal.cause]:
+            del self._incidents[who]
+        ends = [self._rails.inventory.nics.get(nic) for nic in nics_of(refusal.who)]
+        if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
+            destination = Destination(ends[0][0], *ends[1])
+            back_ns = min(refusal.at_ns, now_ns)
+            self._moved_ns[destination] = max(back_ns, self._moved_ns.get(destination, 0))
 
     def _look(self, who: str, now_ns: int) -> list[Decision]:
         """Looks at a link; what can be done for it is done, and what cannot is said."""
@@ -430,7 +443,7 @@ class Contention:
             back.append(_back(trial, destination))
             self._moved_ns[destination] = now_ns
             request = self._request(event, _flow(destination), now_ns)
-            made += self._decider.refuse(request, Objection(guard="no-gain", evidence=evidence))
+            made += self._decider.refuse(request, Objection(guard=_NO_GAIN, evidence=evidence))
         self._trials.remove(trial)
         if failed:
             self._incidents.pop(event.who, None)  # what was known of it was wrong
