@@ -689,6 +689,24 @@ def test_a_move_without_gain_is_taken_back():
     assert world.run(10.0) == world.wait(60.0) == world.run(5.0) == []
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_move_whose_gain_others_took_who_came_since_stays(comes):
+    """They would come again, and have their own event. If the way itself gives so little, the flow goes back."""
+    world = world_of()
+    (command,) = world.contend()
+    (entropy,) = moves([command]).values()
+    if comes:
+        way = Placement(peer="node7", rail="rail0", via="rail0", entropy=entropy)
+        world.core.assign_home(Destination("node3", "node7", "rail0"), way, CHOSEN)
+        world.flows[flow(3, 7)] = LINE
+    else:
+        world.capacity[to_spine(0, entropy)] = LINE / 2
+    assert sorted(megabits(world)) == ([50, 50, 100] if comes else [50, 100])
+    back = [each.verb for each in world.run(12.0) if each.node == command.node]
+    assert back == ([] if comes else ["restore"])
+    assert world.guards() == ([] if comes else ["no-gain"])
+
+
 def test_a_move_that_costs_others_more_than_was_predicted_is_taken_back():
     """A flow that was there, and wanted little, gets less; though what was moved gets what was expected."""
     beside = flow(2, 6)

@@ -95,6 +95,34 @@ def test_nobody_is_judged_who_is_not_heard_or_wants_no_more(share):
     assert made.without_gain() == {}
 
 
+def test_a_flow_that_waits_for_its_job_is_judged_by_what_it_gets_while_it_sends():
+    """Its job's slowest flow takes the other way, and has half of what it wants still."""
+    made = trial(move(0))
+    say(made, 0, 55, share=0.6)
+    assert made.without_gain() == {}
+    slow = trial(move(0))
+    say(slow, 0, 40, share=0.6)
+    assert round(slow.without_gain()[destination(0)]["after_mbps"]) == 67
+
+
+@pytest.mark.parametrize(("came", "kept"), [(50, True), (25, True), (24, False), (1, False)])
+def test_what_others_took_who_came_since_is_no_reason_to_go_back(came, kept):
+    """What has taken its place stays as well. A trickle explains nothing."""
+    made = trial(move(0, left={"a"}, taken={"b"}), move(1, left={"c"}, taken={"a"}))
+    say(made, 0, 50)
+    say(made, 1, 100)
+    assert [*made.without_gain({destination(0): came * 1e6})] == ([] if kept else [destination(0), destination(1)])
+
+
+def test_what_those_beside_a_move_lost_to_others_is_no_reason_either():
+    """They share the link with whoever came."""
+    made = trial(move(0, beside={2: 20}))
+    say(made, 0, 100)
+    say(made, 2, 10)
+    assert made.without_gain({destination(0): 10e6}) == {}
+    assert [*made.without_gain({destination(0): 1e6})] == [destination(0)]
+
+
 def test_who_makes_room_must_keep_what_it_has():
     """It was predicted no gain."""
     made = trial(move(0, before=20, predicted=20), move(1))

@@ -82,6 +82,8 @@ class Move(NamedTuple):
     """Those that it takes."""
     gaining: tuple[Change, ...] = ()
     """The traffic of a higher priority that the move makes room for; none: it is for its own gain."""
+    sharing: frozenset[Destination] = frozenset()
+    """All other traffic that shares a link with the new way then, NICs' own links included."""
 
 
 class Plan(NamedTuple):
@@ -215,13 +217,18 @@ class RailFlows:
             least = max((change.priority for change in gaining), default=each.priority)
             on[:] = False
             on[links[flow]] = True
+            on[-1] = False
+            there = np.flatnonzero(on[links].any(axis=1)).tolist()
+            sharing = frozenset(self._carried[other].destination for other in there if other != flow)
             on &= inner
             matters = on[links].any(axis=1) & (self._priority >= least)
             beside = [other for other in np.flatnonzero(matters).tolist() if other != flow]
             kept = {self._carried[other].destination: self._kept_bps(other, predicted_bps) for other in beside}
             left, taken = (self._between(each, one) for one in (each.way, way))
             predicted = float(predicted_bps[flow]) if self._hungry[flow] else self._kept_bps(flow, predicted_bps)
-            made.append(Move(each.destination, each.way, way, each.rate_bps, predicted, kept, left, taken, gaining))
+            made.append(
+                Move(each.destination, each.way, way, each.rate_bps, predicted, kept, left, taken, gaining, sharing)
+            )
         return made
 
     def _gaining(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from foliot_remediator.core.state.flow_reports import FlowHistory, FlowWord
     from foliot_remediator.core.state.inventory import Destination
@@ -23,13 +24,18 @@ _GAIN_SHARE = 0.5
 """Share of the predicted gain that must have come."""
 _KEPT_SHARE = 0.8
 """Share of what a flow was to keep. TCP's share of a link swings by so much from second to second."""
+NOBODY: Mapping[Destination, float] = MappingProxyType({})
 _LIMITED_SHARE = 0.5
 """A flow that waits for the network for less than this gets all that it asks for: its rate says nothing of a way."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """What a destination got since the moves had their time."""
+    """What a destination got since the moves had their time.
+
+    While a flow waits for its application, nothing tells what the network would give it. A flow of a job in step waits
+    for the job's slowest flow, whatever its own way gives. So its rate is that of the time in which it sends.
+    """
 
     from_ns: int
     until_ns: int
@@ -39,7 +45,8 @@ class _Measured:
     def take(self, word: FlowWord) -> None:
         span_ns = word.until_ns - word.from_ns
         self.until_ns = max(self.until_ns, word.until_ns)
-        self.bits += word.rate_bps * span_ns / 1e9
+        sends_share = min(1.0, max(_LIMITED_SHARE, word.limited_share))
+        self.bits += word.rate_bps * span_ns / 1e9 / sends_share
         self.limited_ns += word.limited_share * span_ns
 
     @property
@@ -118,15 +125,19 @@ class Trial:
                     measured = self._measured[destination] = _Measured(word.from_ns, word.until_ns)
                 measured.take(word)
 
-    def without_gain(self) -> dict[Destination, Evidence]:
+    def without_gain(self, came_bps: Mapping[Destination, float] = NOBODY) -> dict[Destination, Evidence]:
         """The moves whose gain has not come, or that cost others more than was predicted, with the numbers.
 
         A move for flows of higher priorities is judged by their gain alone: it may cost the one that is moved.
 
         Those that have taken the place of such a move go with it. A flow of which nothing was heard is not judged, nor
         is one that the network does not limit any more.
+
+        Parameters:
+            came_bps: what other traffic has that came to the way of a move since. It explains as much of what is
+                missing.
         """
-        failed = {each: against for each in self.moves if (against := self._against(each)) is not None}
+        failed = {each: against for each in self.moves if (against := self._against(each, came_bps.get(each, 0.0)))}
         while more := [each for each in self.moves if each not in failed and self._took_place(each, failed)]:
             failed |= {each: {"follows": 1} for each in more}
         return failed
@@ -136,35 +147,38 @@ class Trial:
     def _watches(self, destination: Destination) -> bool:
         return any(destination in _watched(move) for move, _ in self.moves.values())
 
-    def _against(self, destination: Destination) -> Evidence | None:
+    def _against(self, destination: Destination, came_bps: float) -> Evidence | None:
         move, _ = self.moves[destination]
-        if (missing := self._missing(move)) is not None:
+        if (missing := self._missing(move, came_bps)) is not None:
             return missing
         for other, kept_bps in move.beside.items():
-            if other not in self.moves and (short := self._short(other, _KEPT_SHARE * kept_bps)) is not None:
+            least_bps = _KEPT_SHARE * kept_bps
+            if other not in self.moves and (short := self._short(other, least_bps, came_bps)) is not None:
                 return {"beside": _flow(other), "beside_mbps": short / 1e6, "kept_mbps": kept_bps / 1e6}
         return None
 
-    def _missing(self, move: Move) -> Evidence | None:
+    def _missing(self, move: Move, came_bps: float) -> Evidence | None:
         """The gain that has not come: its own, or that of all whom it made room for."""
         if not move.gaining:
-            return self._missing_of(move.destination, move.rate_bps, move.predicted_bps)
+            return self._missing_of(move.destination, move.rate_bps, move.predicted_bps, came_bps)
         missing = [self._missing_of(each.destination, each.rate_bps, each.predicted_bps) for each in move.gaining]
         if missing[0] is None or None in missing:
             return None
         return {"for": _flow(move.gaining[0].destination), **missing[0]}
 
-    def _missing_of(self, destination: Destination, rate_bps: float, predicted_bps: float) -> Evidence | None:
+    def _missing_of(
+        self, destination: Destination, rate_bps: float, predicted_bps: float, came_bps: float = 0.0
+    ) -> Evidence | None:
         gain_bps = predicted_bps - rate_bps
         least_bps = rate_bps + _GAIN_SHARE * gain_bps if gain_bps > 0 else _KEPT_SHARE * predicted_bps
-        if (short := self._short(destination, least_bps)) is None:
+        if (short := self._short(destination, least_bps, came_bps)) is None:
             return None
         return {"before_mbps": rate_bps / 1e6, "after_mbps": short / 1e6, "predicted_mbps": predicted_bps / 1e6}
 
-    def _short(self, destination: Destination, least_bps: float) -> float | None:
-        """What it gets, if that is less than it should; None: it is not, or nobody can say."""
+    def _short(self, destination: Destination, least_bps: float, came_bps: float) -> float | None:
+        """What it gets, if that is less than it should, also with what others took; None: it is not, or nobody can say."""
         measured = self._measured.get(destination)
-        if measured is None or not measured.is_limited or measured.rate_bps >= least_bps:
+        if measured is None or not measured.is_limited or measured.rate_bps + came_bps >= least_bps:
             return None
         return measured.rate_bps
 

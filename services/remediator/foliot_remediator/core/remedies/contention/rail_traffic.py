@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from foliot.jobs import NO_PRIORITY
 from foliot.link_map import UNNAMED, is_between_routers
 from foliot_remediator.core.state.inventory import path_name
-from foliot_remediator.core.steering.rail_flows import Carried, Plan, RailFlows
+from foliot_remediator.core.steering.rail_flows import Carried, Move, Plan, RailFlows
 from foliot_schemas import Placement
 
 if TYPE_CHECKING:
@@ -92,6 +92,16 @@ class RailTraffic:
         """The numbers behind a plan without moves."""
         held = sum(each in self._held for each in self._short)
         return {"flows": len(self._short), "flows_held": held, "ways": self._ways, "flows_of_rail": len(self.carried)}
+
+    def came_bps(self, move: Move) -> float:
+        """What traffic has now that shares a link with a move's way, and was not there when it was planned; bits/s."""
+        links = {*self._all_links.of(path_name(move.destination.node, move.way))}
+        known = {move.destination, *move.sharing}
+        return sum(
+            each.rate_bps for each in self.carried
+            if each.destination not in known
+            and not links.isdisjoint(self._all_links.of(path_name(each.destination.node, each.way)))
+        )  # fmt: skip
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -435,7 +435,7 @@ class Contention:
         """Takes back what has gained nothing. What failover has moved since is failover's."""
         made: list[Decision] = []
         event = trial.event
-        failed = trial.without_gain() if self._term(trial.rail) else {}
+        failed = self._without_gain(trial, now_ns) if self._term(trial.rail) else {}
         back = []
         for destination, evidence in failed.items():
             if self._is_moved(destination):
@@ -450,6 +450,13 @@ class Contention:
         elif event.who in self._incidents:
             self._looks.put(event.who, now_ns + _AGAIN_NS)
         return made + self._orders.move(event, trial.rail, self._term(trial.rail), back, now_ns, take_back=True)
+
+    def _without_gain(self, trial: Trial, now_ns: int) -> dict[Destination, Evidence]:
+        """The moves of a trial that gained nothing, with what others took who came to their ways since."""
+        if not (failed := trial.without_gain()):
+            return {}
+        traffic = RailTraffic(self._rails, trial.rail, EventLinks(self._rails.links, trial.event), (), now_ns)
+        return trial.without_gain({each: traffic.came_bps(trial.moves[each][0]) for each in failed})
 
     def _is_moved(self, destination: Destination) -> bool:
         routing = self._rails.routing
