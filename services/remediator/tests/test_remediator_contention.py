@@ -566,8 +566,19 @@ def test_a_flow_leaves_an_inferred_link_for_the_quickest_way_that_is_not_late():
 
 
 def test_of_three_flows_two_leave_an_inferred_link():
-    """To ways that nobody knows to be different ones: here they are one, and the moves come back."""
+    """To ways that nobody knows to be different ones. Here they are one, and both have more than at home."""
     world = silent_world(THREE)
+    world.see(world.inferred(THREE, free=(2, 1)))
+    assert [*moves(world.run(0.1)).values()] == [2, 2]
+    assert sorted(megabits(world)) == [50, 50, 100]
+    assert world.run(10.0) == []
+    assert world.guards() == []
+
+
+def test_flows_that_have_no_more_on_another_link_come_back_to_an_inferred_one():
+    """That way is narrow, of which nobody has told."""
+    world = silent_world(THREE)
+    world.capacity[to_spine(0, 2)] = LINE / 2
     world.see(world.inferred(THREE, free=(2, 1)))
     assert [*moves(world.run(0.1)).values()] == [2, 2]
     world.run(10.0)

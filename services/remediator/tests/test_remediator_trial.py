@@ -44,9 +44,9 @@ def say(made, number, megabits, from_ns=2 * SECOND, until_ns=5 * SECOND, *, shar
         made.take([(flow or f"flow{number}", FlowHistory(destination(number), word))])
 
 
-@pytest.mark.parametrize(("after", "kept"), [(100, True), (75, True), (74, False), (50, False), (10, False)])
-def test_half_of_the_predicted_gain_must_have_come(after, kept):
-    """No more: TCP does not share as evenly as the plan."""
+@pytest.mark.parametrize(("after", "kept"), [(100, True), (63, True), (62, False), (50, False), (10, False)])
+def test_a_quarter_of_the_predicted_gain_must_have_come(after, kept):
+    """No more: TCP does not share as evenly as the plan, and going back would take that as well."""
     made = trial(move(0))
     say(made, 0, after)
     assert (made.without_gain() == {}) is kept
@@ -101,11 +101,11 @@ def test_a_flow_that_waits_for_its_job_is_judged_by_what_it_gets_while_it_sends(
     say(made, 0, 55, share=0.6)
     assert made.without_gain() == {}
     slow = trial(move(0))
-    say(slow, 0, 40, share=0.6)
-    assert round(slow.without_gain()[destination(0)]["after_mbps"]) == 67
+    say(slow, 0, 36, share=0.6)
+    assert round(slow.without_gain()[destination(0)]["after_mbps"]) == 60
 
 
-@pytest.mark.parametrize(("came", "kept"), [(50, True), (25, True), (24, False), (1, False)])
+@pytest.mark.parametrize(("came", "kept"), [(50, True), (13, True), (12, False), (1, False)])
 def test_what_others_took_who_came_since_is_no_reason_to_go_back(came, kept):
     """What has taken its place stays as well. A trickle explains nothing."""
     made = trial(move(0, left={"a"}, taken={"b"}), move(1, left={"c"}, taken={"a"}))
@@ -172,7 +172,7 @@ def test_it_begins_with_the_last_answer():
     assert made.without_gain() == {}
 
 
-@pytest.mark.parametrize(("after", "kept"), [((100,), True), ((74,), False), ((74, 80), True), ((60, 74), False)])
+@pytest.mark.parametrize(("after", "kept"), [((100,), True), ((62,), False), ((62, 80), True), ((55, 62), False)])
 def test_a_move_for_others_is_judged_by_their_gain(after, kept):
     """If one of them has gained, it was not for nothing, whatever it costs the one that made room."""
     made = trial(move(0, predicted=50, gaining=range(1, 1 + len(after))))

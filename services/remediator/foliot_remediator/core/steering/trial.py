@@ -20,8 +20,9 @@ _FIRST_NS, _LAST_NS = 2_000_000_000, 5_000_000_000
 by then, and no more is needed to know it."""
 _WORD_NS = 1_000_000_000
 """How much longer it may take until the last word of that time is here: two intervals of the senders."""
-_GAIN_SHARE = 0.5
-"""Share of the predicted gain that must have come."""
+_GAIN_SHARE = 0.25
+"""Share of the predicted gain that must have come. It is more than TCP swings by. A flow that has gained less than was
+predicted would have even less at home: its acknowledgements may wait in another queue, the way back."""
 _KEPT_SHARE = 0.8
 """Share of what a flow was to keep. TCP's share of a link swings by so much from second to second."""
 NOBODY: Mapping[Destination, float] = MappingProxyType({})
