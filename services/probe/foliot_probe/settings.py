@@ -77,7 +77,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `agent.tcp_usec_ts`, and ``net.ipv4.tcp_timestamps = 2``, all at both ends."""
     trace_hz: Annotated[float, msgspec.Meta(ge=0.0, le=10_000.0)] = 100.0
     """Packets a second by which the node asks for the routers of its paths, whose time to live ends there; 0: none. A
-    path with three routers takes nine at first, and three a minute later on."""
+    path with three routers takes nine at first, and four a minute later on."""
     one_of_equals: bool = False
     """Whether one path alone is probed of those between two NICs that take the same links, as far as routers say so
     beyond doubt, but for paths in use. The others have a probe each half minute."""

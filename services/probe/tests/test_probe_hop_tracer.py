@@ -80,14 +80,36 @@ def test_a_path_that_goes_another_way_is_noticed_within_a_minute():
     assert network.tracer.take_changed() == [0]
 
 
-def test_a_path_that_stays_is_asked_for_its_own_hops_alone():
-    """Nobody waits for silence again."""
+def test_a_path_that_stays_is_asked_for_its_own_hops_and_one_after_them():
+    """By turns for the next and the one after that: nobody waits for both to be silent again."""
     network = Network({0: (11, 0, 33)})
     network.run(5)
     before = len(network.asked)
     network.run(120)
-    assert [ask.ttl for _, ask in network.asked[before:]] == [1, 3, 1, 3]
+    assert [ask.ttl for _, ask in network.asked[before:]] == [1, 3, 5, 1, 3, 4]
     assert network.tracer.take_changed() == [0]
+
+
+@pytest.mark.parametrize(
+    "hops", [(11, 22, 33), (11, 22, 0, 44)], ids=["the last one", "the last one behind a silent one"]
+)
+@pytest.mark.parametrize("quotes", [True, False], ids=["quoted", "not quoted"])
+def test_a_last_router_whose_answers_were_lost_is_found_later(hops, quotes):
+    """Nothing else of the path has to change for that."""
+    network = Network({0: (11, 22)})
+    network.quotes = quotes
+    network.run(8)
+    assert network.known() == {0: (11, 22)}
+    network.paths[0] = hops
+    network.run(130)
+    assert network.known() == {0: hops}
+
+
+def test_nobody_is_asked_beyond_the_most_hops_that_a_path_may_have():
+    """Such a path is asked for its own hops alone."""
+    network = Network({0: tuple(range(1, MOST_HOPS + 1))})
+    network.run(130)
+    assert max(ask.ttl for _, ask in network.asked) == MOST_HOPS
 
 
 def test_a_path_in_doubt_is_asked_at_once():
@@ -194,4 +216,4 @@ def test_a_doubt_during_a_round_asks_for_another_round():
     asked = len(network.asked)
     network.run(2)
     assert network.tracer.is_sure(0)
-    assert [ask.ttl for _, ask in network.asked[asked:]] == [2, 1, 2]
+    assert [ask.ttl for _, ask in network.asked[asked:]] == [2, 4, 1, 2, 3]

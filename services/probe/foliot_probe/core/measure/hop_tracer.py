@@ -4,7 +4,8 @@ A packet of a path's own addresses and ports takes the path's own way, as far as
 packet on its way at a time. So an answer that quotes nothing of it is still told from another hop's.
 
 The last router passes the packet on to the far host, where nobody answers. So a path is known after `_SILENT` hops
-without an answer. A hop that is silent before one that answers is 0.
+without an answer. A hop that is silent before one that answers is 0. As answers may be lost, each later round asks one
+of the hops after the last known one as well.
 
 Source: B. Augustin and others, "Avoiding traceroute anomalies with Paris traceroute", IMC 2006.
 """
@@ -25,6 +26,8 @@ MOST_HOPS = 8
 _TRIES = 3
 """Packets that a hop gets before it counts as silent."""
 _SILENT = 2
+_DOUBTFUL = -1
+"""An answer that may be of anybody."""
 _WAIT_NS = 300_000_000
 """How long an answer may take. A router answers when it has nothing better to do."""
 _AGAIN_NS = 60_000_000_000
@@ -69,6 +72,8 @@ class HopTracer:
         self._waiting: dict[int, _Waiting] = {}
         self._doubted: dict[int, tuple[int, int]] = {}
         """Per path, a hop and who answered for it without a quotation."""
+        self._beyond: dict[int, int] = {}
+        """Per known path, which of the `_SILENT` hops after its last one its next round asks."""
         self._hops: dict[int, Hops] = {}
         self._unsure_ns: dict[int, int] = {}
         """When it was first found of a path that a router was silent which had answered before."""
@@ -87,7 +92,10 @@ class HopTracer:
 
     def end(self, row: int) -> None:
         """A path is gone; its row may become another's."""
-        for each in (self._due_ns, self._asking, self._ttl, self._waiting, self._doubted, self._hops, self._unsure_ns):
+        for each in (
+            self._due_ns, self._asking, self._ttl, self._waiting, self._doubted, self._beyond, self._hops,
+            self._unsure_ns,
+        ):  # fmt: skip
             each.pop(row, None)
         for some in (self._changed, self._asked, self._in_doubt, self._anew):
             some.discard(row)
@@ -151,21 +159,22 @@ class HopTracer:
             return  # late, or forged
         if token is None and self._doubted.get(row) != (waiting.ask.ttl, address):
             self._doubted[row] = (waiting.ask.ttl, address)
-            address = 0
+            address = _DOUBTFUL
         self._go_on(row, address, now_ns)
 
     def _ask(self, row: int, now_ns: int) -> Ask:
         if row not in self._asking:
             # However often it is in doubt meanwhile: a link that is back may be as it was.
             patient = now_ns - self._unsure_ns.get(row, now_ns) < _SOON_NS
-            asking = self._asking[row] = _round(self._hops.get(row, ()), patient=patient)
+            beyond = self._beyond[row] = self._beyond.get(row, 0) % _SILENT + 1
+            asking = self._asking[row] = _round(self._hops.get(row, ()), beyond, patient=patient)
             self._ttl[row] = next(asking)
         ask = Ask(row, self._ttl[row], self._random.randrange(1, 1 << 63))
         self._waiting[row] = _Waiting(ask, now_ns + _WAIT_NS)
         return ask
 
     def _go_on(self, row: int, answer: int, now_ns: int) -> None:
-        """Takes an answer, 0 for none, and decides what the path is asked next."""
+        """Takes an answer, 0 for none, or that there was a doubtful one. Decides what the path is asked next."""
         del self._waiting[row]
         try:
             self._ttl[row] = self._asking[row].send(answer)
@@ -194,11 +203,12 @@ class HopTracer:
         heapq.heappush(self._due, (at_ns, row))
 
 
-def _round(known: Hops, *, patient: bool) -> Generator[int, int, tuple[Hops, bool]]:
-    """Asks for a path's hops: yields the TTL to ask with, and is sent who answered (0: nobody).
+def _round(known: Hops, beyond: int, *, patient: bool) -> Generator[int, int, tuple[Hops, bool]]:
+    """Asks for a path's hops: yields the TTL to ask with, and is sent who answered (0: nobody; or `_DOUBTFUL`).
 
-    Returns the hops, and whether all of them answered that did before. Of a path that is known only those are asked. If
-    one says something else, all are; and if one is silent, unless one is `patient`: it may be busy.
+    Returns the hops, and whether all of them answered that did before. Of a path that is known only those are asked, and
+    the one that lies so far `beyond` the last. If that one answers, or one of the others says something else, all are;
+    and if one of them is silent, unless one is `patient`: it may be busy.
     """
     answers = []
     for ttl, before in enumerate(known, 1):
@@ -206,7 +216,7 @@ def _round(known: Hops, *, patient: bool) -> Generator[int, int, tuple[Hops, boo
         if answers[-1] != before and (answers[-1] or not patient):
             break
     else:
-        if known:
+        if known and not (yield from _after(len(known) + beyond)):
             return known, tuple(answers) == known
     found: list[int] = []
     while len(found) < MOST_HOPS and (len(found) < _SILENT or any(found[-_SILENT:])):
@@ -219,6 +229,16 @@ def _round(known: Hops, *, patient: bool) -> Generator[int, int, tuple[Hops, boo
 def _hop(ttl: int) -> Generator[int, int, int]:
     """Asks one hop until it answers, `_TRIES` times at most."""
     for _ in range(_TRIES):
-        if answer := (yield ttl):
+        if (answer := (yield ttl)) > 0:
             return answer
     return 0
+
+
+def _after(ttl: int) -> Generator[int, int, bool]:
+    """Asks a hop once that mostly is none, and again if the answer is doubtful. Returns whether a router answered."""
+    if ttl > MOST_HOPS:
+        return False
+    answer = yield ttl
+    if answer == _DOUBTFUL:
+        answer = yield ttl
+    return answer > 0
