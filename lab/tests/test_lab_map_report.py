@@ -33,27 +33,38 @@ def entered(link, end):
 LEAF = entered("node0.rail0", "far")
 ANSWERS = (LEAF, entered("rail0.leaf0-spine1", "far"), entered("rail0.leaf1-spine1", "near"))
 OTHER_SPINE = entered("rail0.leaf0-spine0", "far")
+FAR_LEAF = entered("node2.rail0", "far")
+BACK = FAR_LEAF, entered("rail0.leaf1-spine1", "far"), entered("rail0.leaf0-spine1", "near")
 
 
-def judged(*answers, near=(LEAF,), events=()):
-    """The report of what these routers answered, by hop; None: it was silent."""
+def judged(*answers, near=(LEAF,), back=BACK, events=()):
+    """The report of what these routers answered, by hop, and on the way back; None: it was silent."""
 
     async def tell():
         told = ToldRouters(LabTime.starting_now())
-        hops = {PATH: answers, NEAR: near}
-        rows = np.array(
-            [
-                (number, hop, int(IPv4Address(address)))
-                for number, found in enumerate(hops.values())
-                for hop, address in enumerate(found, 1)
-                if address is not None
-            ],
-            HopRow,
-        )
-        await told.hops(HopBatch.of(rows, node="node0", at_ns=1, paths=tuple(hops)))
+        for node, hops in (
+            ("node0", {PATH: answers, NEAR: near}),
+            ("node1", {"node1.rail0>node0.rail0#0": near and (entered("node1.rail0", "far"),)}),
+            ("node2", {"node2.rail0>node0.rail0#0": back}),
+        ):
+            await told.hops(told_by(node, hops))
         return told
 
     return map_report(asyncio.run(tell()), TRUTH, FABRIC, events)
+
+
+def told_by(node, hops):
+    """What a node tells of its paths."""
+    rows = np.array(
+        [
+            (number, hop, int(IPv4Address(address)))
+            for number, found in enumerate(hops.values())
+            for hop, address in enumerate(found, 1)
+            if address is not None
+        ],
+        HopRow,
+    )
+    return HopBatch.of(rows, node=node, at_ns=1, paths=tuple(hops))
 
 
 def test_all_links_of_all_paths():
@@ -76,6 +87,13 @@ def test_a_silent_router_makes_a_path_unknown_and_not_wrong():
     for answers in ((), (LEAF, None, ANSWERS[2])):
         found = judged(*answers)
         assert (found.right, found.wrong, found.unknown) == (1, 0, 1), answers
+
+
+def test_a_last_router_that_is_silent_makes_a_path_unknown_and_not_wrong():
+    """The way back lacks its first router, or nobody has told of it."""
+    for back in ((None, *BACK[1:]), ()):
+        found = judged(LEAF, ANSWERS[1], back=back)
+        assert (found.right, found.wrong, found.unknown) == (1, 0, 1), back
 
 
 def inferred(*paths):

@@ -32,4 +32,5 @@ class ToldRouters:
         """Takes what a node tells of some of its paths."""
         now_ns = self._lab.now_ns()
         self.began_ns = now_ns if self.began_ns is None else self.began_ns
-        self.changed_ns.update(dict.fromkeys(self.links.take(batch), now_ns))
+        changed = self.links.take(batch)
+        self.changed_ns.update(dict.fromkeys((*changed.told, *changed.back), now_ns))

@@ -272,7 +272,7 @@ class LeafSpine:
         rows = []
         for place, path in enumerate(paths):
             between = self.crossed(path)[1:-1]
-            routers = ["10.9.0.0", *between]
+            routers = [f"10.9.{host // self.below}.0", *between]
             rows += [
                 (place, hop + 1, int.from_bytes(map(int, address.split("."))))
                 for hop, address in enumerate(routers)

@@ -13,6 +13,8 @@ from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import Path
 
 SOLO_S, TOGETHER_S, AFTER_S = 3.0, 6.0, 4.0
+LEAF1 = {"10.9.1.0", "10.2.1.0", "10.2.1.1"}
+"""The addresses with which the second of two leaves would answer."""
 
 
 def verdicts(events):
@@ -428,6 +430,33 @@ def test_where_a_router_does_not_answer_nothing_is_named():
     collide(fabric)
     fabric.run(TOGETHER_S)
     assert fabric.take() == []
+
+
+def test_where_a_last_router_does_not_answer_nothing_is_named():
+    """Nothing in what senders tell shows it. Any link behind the last answer may be the full one."""
+    fabric = idle(2, silent=LEAF1)
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_where_a_last_router_does_not_answer_no_link_before_it_has_a_reduced_rate():
+    """The one that enters it may be what carries less."""
+    fabric = idle(2, silent=LEAF1)
+    fabric.send_by(0, 2, 0)
+    fabric.begin(0, 2)
+    fabric.run(SOLO_S)
+    fabric.mbps[fabric.down(0, 1)] = 40.0
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == []
+
+
+def test_ways_from_below_a_router_that_does_not_answer_are_known():
+    """Their last router does, and they have no link that enters the first one."""
+    fabric = idle(2, silent=LEAF1)
+    collide(fabric, [(2, 0), (3, 1)])
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(1, 0))]
 
 
 @pytest.mark.parametrize("host", [0, 3], ids=["a sender", "a receiver"])

@@ -86,7 +86,7 @@ def test_addresses_that_happen_to_be_a_pair_join_nothing():
     """They are of one cable only if an end of both is one router anyway."""
     finder = RouterFinder()
     for links in (("a.r/out", "10.0.0.2", "10.0.0.8", "b.r/in"), ("c.r/out", "10.0.0.3", "10.0.0.9", "d.r/in")):
-        finder.join(links[0].removesuffix("/out"), links, 0, is_whole=True)
+        finder.join(links[0].removesuffix("/out"), links, 0)
     for _ in finder.pair():
         pass
     for _ in finder.name():

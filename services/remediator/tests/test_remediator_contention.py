@@ -649,6 +649,24 @@ def test_a_way_with_a_silent_router_is_not_taken(monkeypatch):
     assert (world.commands, world.guards()) == ([], ["no-alternative"])
 
 
+def test_a_way_whose_last_router_is_silent_is_not_taken(monkeypatch):
+    """The link that enters it may be any, and full, though nothing in what senders tell of the way shows it."""
+    routers = ContentionWorld.routers
+
+    def some(self, path):
+        found = routers(self, path)
+        if path.endswith("#0"):
+            return found
+        # The far leaf answers neither as the last router nor as the first one of the way back.
+        return found[:-1] if path.startswith(("node0.", "node1.")) else found[1:]
+
+    monkeypatch.setattr(ContentionWorld, "routers", some)
+    world = world_of()
+    world.contend()
+    world.run(10.0)
+    assert (world.commands, world.guards()) == ([], ["no-alternative"])
+
+
 def test_without_the_lease_nothing_moves():
     """One that lost it says so; one that stands by is silent."""
     world = world_of()

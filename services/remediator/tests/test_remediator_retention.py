@@ -46,6 +46,9 @@ def contend(world, name: str) -> None:
     world.see(told_hops(world.now_ns, name, (f"{name}.rail1>node2.rail1#0", f"{name}.rail1>node2.rail1#1")))
     into = tuple(f"node1.rail1>{name}.rail1#{entropy}" for entropy in (0, 3))
     world.see(told_hops(world.now_ns, "node1", into))
+    world.see(told_hops(world.now_ns, "node2", tuple(f"node2.rail1>{name}.rail1#{entropy}" for entropy in (0, 1))))
+    world.see(told_hops(world.now_ns, name, tuple(f"{name}.rail1>node1.rail1#{entropy}" for entropy in (0, 3))))
+    world.see(told_hops(world.now_ns, "node1", ("node1.rail1>node0.rail1#0",)))
     world.see(told_hops(world.now_ns, "node0", ("node0.rail1>node1.rail1#0", f"node0.rail1>{name}.rail1#0")))
     for _ in range(3):
         world.run(0.5)

@@ -32,7 +32,7 @@ class Told(NamedTuple):
     """What was last told of a path."""
 
     links: tuple[str, ...]
-    """As `LinkMap` has them."""
+    """As `LinkMap` has them, with a link for each router that is missing at the end."""
     first: int
     """The IPv4 address with which the first router answered; 0: it did not."""
     at_ns: int
@@ -68,8 +68,8 @@ class PathLinks:
         if not kept.any():
             return
         before = {path: self._map.of(path) for path in batch.paths}
-        self._map.take(batch)
-        self._map.forget_paths(path for path, row in zip(batch.paths, rows, strict=True) if row == NO_ROW)
+        has_row = {path for path, row in zip(batch.paths, rows, strict=True) if row != NO_ROW}
+        self._map.take(batch, has_row.__contains__)
         self._count(before)
         self._told = grown(self._told, 2 * int(rows.max()))
         first = np.zeros(len(batch.paths), np.uint32)

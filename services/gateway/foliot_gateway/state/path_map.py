@@ -36,7 +36,7 @@ class MapPath(msgspec.Struct, frozen=True, kw_only=True):
     """From the source on; empty: one that enters a router which does not answer. Without any, nothing is known of
     them."""
     known: bool
-    """Each of its links has a name, and none is missing: its last router answers, and the way back is as long."""
+    """Each of its links has a name, and none is missing: its last router answers, and the way back is no longer."""
     told_ns: int
     """When its source last told of it; 0: not yet."""
 
@@ -156,15 +156,12 @@ class MapReader:
         return self._table.names(source=asked.source, after=asked.after)
 
     def _path(self, name: str, path: Path, told: Told) -> MapPath:
-        back = self._table.told(str(path.back))
-        missing = len(back.links) - len(told.links) if told.links else 0
-        links = (*told.links[:-1], *(UNNAMED,) * missing, *told.links[-1:]) or self._inferred.of(name)
         return MapPath(
             path=name,
             **path._asdict(),
             rail=rail_of(path.source),
-            links=links,
-            known=_is_whole(told, back) and UNNAMED not in links,
+            links=told.links or self._inferred.of(name),
+            known=bool(told.links) and UNNAMED not in told.links,
             told_ns=told.at_ns,
         )
 
@@ -187,8 +184,7 @@ class MapReader:
         finder = RouterFinder()
         for name in self._table.names():
             path, told = parse_path(name), self._table.told(name)
-            is_whole = _is_whole(told, self._table.told(str(path.back)))
-            finder.join(path.source, told.links, told.first, is_whole=is_whole)
+            finder.join(path.source, told.links, told.first)
             yield
         yield from finder.pair()
         for name in self._table.names():
@@ -205,14 +201,6 @@ def collected(entries: Sequence[Entry]) -> PathMap:
         links=tuple(each for each in entries if isinstance(each, MapLink)),
         routers=tuple(each for each in entries if isinstance(each, MapRouter)),
     )
-
-
-def _is_whole(told: Told, back: Told) -> bool:
-    """Whether no router is missing at the end of what was told of a path.
-
-    The last ones may not answer, and nothing shows it. But the last router is the first one of the way back.
-    """
-    return told.links != () and back.first != 0 and len(back.links) == len(told.links)
 
 
 def _is_asked(asked: MapQuery, path: Path, links: tuple[str, ...]) -> bool:

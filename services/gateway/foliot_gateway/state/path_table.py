@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from foliot.columns import grown
-from foliot.link_map import UNNAMED
+from foliot.link_map import UNNAMED, as_told
 from foliot.report_rows import ReportRows
 from foliot_gateway.state.nic_condition import NicPaths
 from foliot_gateway.state.path_links import NO_ROW, PathLinks
@@ -271,7 +271,7 @@ def _routers(told: Told) -> tuple[str, ...]:
     """The routers of a path: that which its first link enters, and those that have the addresses of the others."""
     if not told.links:
         return ()
-    return (str(IPv4Address(told.first)) if told.first else UNNAMED, *told.links[1:-1])
+    return (str(IPv4Address(told.first)) if told.first else UNNAMED, *as_told(told.links)[1:-1])
 
 
 def _place(node: str) -> str:

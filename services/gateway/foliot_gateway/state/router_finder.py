@@ -63,20 +63,20 @@ class RouterFinder:
         self._crossed_twice: set[int] = set()
         self._routers: dict[int, Router] = {}
 
-    def join(self, source: str, links: tuple[str, ...], first: int, *, is_whole: bool) -> None:
+    def join(self, source: str, links: tuple[str, ...], first: int) -> None:
         """Takes the links of a path.
 
         Parameters:
             source: the NIC where it begins.
+            links: as `LinkMap` has them.
             first: the address with which its first router answered; 0: it did not.
-            is_whole: no router is left out before the last link.
         """
         if first:
             self._answers[source].add(first)
         for link in links:
             if link != UNNAMED:
                 self._begin(link)
-        for one, following in itertools.pairwise(links if is_whole else links[:-1]):
+        for one, following in itertools.pairwise(links):
             if one != UNNAMED != following:
                 self._unite(self._end(one), self._begin(following))
 

@@ -245,8 +245,7 @@ class Remediator:
         if isinstance(seen, FlowBatch):
             fleet.flows.take(seen, self.health.reports.here_ns(seen.node, seen.at_ns, now_ns), now_ns)
         else:
-            told = fleet.links.take(seen)
-            fleet.links.forget_paths([path for path in told if not fleet.inventory.has_path(path)])
+            fleet.links.take(seen, fleet.inventory.has_path)
         return True
 
     def _take_record(self, seen: Node | Job, now_ns: int) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from foliot.link_map import missing_at_end
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
@@ -58,4 +60,8 @@ def _is_whole(hops: Hops, back: Hops) -> bool:
 
     A router that has one address for all ports would have it on both ways. Several links to it look like one then.
     """
-    return all(hops) and len(back) == len(hops) and bool(back[0]) and len({*hops} - {*back}) == len(hops)
+    return all(hops) and _ends(hops, back) and _ends(back, hops) and len({*hops} - {*back}) == len(hops)
+
+
+def _ends(hops: Hops, back: Hops) -> bool:
+    return bool(back) and not missing_at_end(len(hops), len(back), answers=bool(back[0]))

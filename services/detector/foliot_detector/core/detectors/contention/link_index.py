@@ -71,18 +71,19 @@ class LinkIndex:
 
     def take(self, batch: HopBatch) -> Changed:
         """Takes what a node tells of its paths."""
-        changed = [*self._map.take(batch), *self._unplaced]
-        if not changed:
-            return Changed([], [])
+        told, back = self._map.take(batch)
+        told += self._unplaced
         self._unplaced = {}
-        ids = self._inventory.paths.ids(tuple(changed), self._inventory.nics)
+        changed = (*told, *back)
+        ids = self._inventory.paths.ids(changed, self._inventory.nics)
         found = Changed([], [])
-        for path_id, path in zip(ids.tolist(), changed, strict=True):
+        for place, (path_id, path) in enumerate(zip(ids.tolist(), changed, strict=True)):
             if path_id == _STRANGE:
                 self._unplaced[path] = None
             elif path_id >= 0:
                 found.paths.append(path_id)
-                if self._set(path_id, self._map.of(path)):
+                # What the way back says of a path's end tells of no other way.
+                if self._set(path_id, self._map.of(path)) and place < len(told):
                     found.elsewhere.append(path_id)
         return found
 
@@ -186,10 +187,6 @@ class LinkIndex:
     def _set(self, path_id: int, names: tuple[str, ...]) -> bool:
         """Gives a path its links. Returns whether it had others before."""
         before = self._links.pop(path_id, ())
-        for link in before:
-            if link != NONE:
-                self._paths[link].remove(path_id)
-                self._found.pop(link, None)
         links = tuple(NONE if name == UNNAMED else self.id_of(name) for name in names)
         self._grow()
         self._is_told[path_id] = bool(links)
@@ -199,8 +196,13 @@ class LinkIndex:
         ends = self._inventory.paths.ends[path_id].tolist()
         # One of which a link is not known is like no other.
         self._routes[path_id] = hash((*ends, *links)) if NONE not in links else path_id
-        for link in links:
-            if link != NONE:
+        # Of links that many paths cross, it takes long to find one path.
+        for link in dict.fromkeys(before):
+            if link != NONE and link not in links:
+                self._paths[link].remove(path_id)
+                self._found.pop(link, None)
+        for link in dict.fromkeys(links):
+            if link != NONE and link not in before:
                 self._paths[link].append(path_id)
                 self._found.pop(link, None)
         return bool(before)
