@@ -695,6 +695,48 @@ def test_a_node_that_leaves_ends_what_its_flows_did(fabric):
     assert verdicts(fabric.take()) == [("clear", event.who)]
 
 
+@pytest.mark.parametrize("silent", [(), {"all"}], ids=["routers answer", "no router answers"])
+def test_paths_to_nodes_that_left_hide_no_contention(silent):
+    """Three of five nodes below a leaf: nobody hears the paths to them any more."""
+    fabric = idle(2, hosts=5, spines=3, entropies=6, silent=silent)
+    for host in (7, 8, 9):
+        fabric.off_bus.add(host)
+        fabric.tell(Node(name=f"node{host}", nics=()))
+    collide(fabric, [(0, 5), (1, 6)])
+    fabric.run(TOGETHER_S)
+    assert [event.state for event in fabric.take()] == ["fabric-contention"]
+
+
+@pytest.mark.parametrize("silent", [(), {"all"}], ids=["routers answer", "no router answers"])
+def test_paths_of_entropies_that_nodes_no_longer_have_hide_no_contention(silent):
+    """Four of 16: a pair has a path over four of 16 spines. All come back with the entropies."""
+    fabric = idle(2, hosts=3, spines=16, entropies=16, silent=silent)
+    with_few(fabric, 4)
+    spine = next(
+        spine for spine in range(16) if fabric.send_by(0, 3, spine) and fabric.send_by(1, 4, spine)
+    )  # fmt: skip
+    flows = collide(fabric, [(0, 3), (1, 4)], spine=spine)
+    fabric.run(TOGETHER_S)
+    assert [event.state for event in fabric.take()] == ["fabric-contention"]
+    fabric.end(flows[1])
+    fabric.run(AFTER_S)
+    assert [event.state for event in fabric.take()] == ["clear"]
+    with_few(fabric, 16)
+    fabric.run(2)
+    fabric.flows.append(flows[1])
+    fabric.run(TOGETHER_S)
+    assert [event.state for event in fabric.take()] == ["fabric-contention"]
+
+
+def with_few(fabric, entropies):
+    """All nodes have so many entropies from now on, and tell of their paths again."""
+    fabric.entropies = entropies
+    for host in range(fabric.hosts):
+        fabric.tell(fabric.record(host))
+    for host in range(fabric.hosts):
+        fabric.tell(fabric.hops(host))
+
+
 def test_the_same_words_make_the_same_events():
     """The ids too."""
 

@@ -92,6 +92,7 @@ class PathTable:
         self.nics: list[str] = []
         self.ends = np.zeros((_ROOM, 2), np.int32)
         """The NICs of source and destination, as indices into `nics`."""
+        self.entropy = np.zeros(_ROOM, np.int16)
         self.heard_ns = np.zeros(_ROOM, np.int64)
         self.sent = np.zeros((_ROOM, _WORDS), _Word)
         """The sender's words in its latest batches, the earliest first: one is from the right moment of a silence."""
@@ -132,6 +133,13 @@ class PathTable:
         It is the same array as the last time if the node names the same paths, and no NIC has come or gone.
         """
         return self._reported.of(node, names, lambda name: self._id(name, nics))
+
+    def are_present(self, ids: NDArray[np.intp], nics: Mapping[str, int]) -> NDArray[np.bool_]:
+        """Marks those of these paths that are between these NICs, with how many entropies each has."""
+        ends, places = np.unique(self.ends[ids], return_inverse=True)
+        entropies = np.array([nics.get(self.nics[end], 0) for end in ends.tolist()], np.intp)
+        found: NDArray[np.bool_] = self.entropy[ids] < entropies[places.reshape(-1, 2)].min(axis=1)
+        return found
 
     def path(self, place: int) -> Path:
         """The path at a place. Made anew: there may be millions, of which few are ever asked for."""
@@ -226,6 +234,7 @@ class PathTable:
         self.source_node[place] = _interned(node_of(path.source), self._node_ids, self.nodes)
         self.destination_node[place] = _interned(node_of(path.destination), self._node_ids, self.nodes)
         self.ends[place] = self.nic_id(path.source), self.nic_id(path.destination)
+        self.entropy[place] = path.entropy
         for index, nic in ((self._leaving, path.source), (self._entering, path.destination)):
             index.setdefault(nic, array("i")).append(place)
         return place

@@ -125,9 +125,7 @@ class ContentionDetector:
                 self._flows.take(seen, self._inventory.here_ns(seen.node, seen.at_ns, now_ns))
             case HopBatch():
                 changed = self._links.take(seen)
-                self._queues.forget(changed.elsewhere)
-                self._inferred.forget(changed.elsewhere)
-                self._flows.relink(changed.paths, changed.elsewhere, now_ns)
+                self._lead_elsewhere(changed.paths, changed.elsewhere, now_ns)
             case NodePaths():
                 self._flows.reroute(seen.node, now_ns)
             case PortState():
@@ -135,7 +133,8 @@ class ContentionDetector:
             case ClockState():
                 self._take_clock(seen)
             case Node():
-                self._links.refresh()
+                gone = self._links.refresh(seen)
+                self._lead_elsewhere(gone, gone, now_ns)
                 if not seen.nics:
                     self._forget(seen.name)
         return []
@@ -197,10 +196,14 @@ class ContentionDetector:
             self._queues.forget(table.at_nic(nic.name))
             self._inferred.forget(table.at_nic(nic.name))
 
+    def _lead_elsewhere(self, paths: list[int], elsewhere: list[int], now_ns: int) -> None:
+        self._queues.forget(elsewhere)
+        self._inferred.forget(elsewhere)
+        self._flows.relink(paths, elsewhere, now_ns)
+
     def _forget(self, node: str) -> None:
         self._disrupted.discard(node)
         self._flows.forget(node)
-        self._links.forget(node)
         for nic in [nic for nic in self._ports if node_of(nic) == node]:
             del self._ports[nic]
             self._judge.sent_bps.pop(nic, None)

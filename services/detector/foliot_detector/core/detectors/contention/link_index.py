@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_detector.core.state.inventory import Inventory
-    from foliot_schemas import HopBatch
+    from foliot_schemas import HopBatch, Node
 
 MOST_LINKS = 18
 """Links of a path: those between 16 routers, and that of each NIC."""
@@ -58,6 +58,8 @@ class LinkIndex:
         """By path, whether it is not silent."""
         self._inferred: dict[int, int] = {}
         """By silent path, the link that was inferred."""
+        self._entropies: dict[str, dict[str, int]] = {}
+        """By node of the inventory, its NICs, and how many entropies each has."""
         self._unplaced: dict[str, None] = {}
         """Paths of which a node told before the inventory knew their NICs."""
 
@@ -87,16 +89,23 @@ class LinkIndex:
                     found.elsewhere.append(path_id)
         return found
 
-    def refresh(self) -> None:
-        """Takes it that NICs have come or gone."""
+    def refresh(self, node: Node) -> list[int]:
+        """Takes a node's record, which the inventory has. Returns the paths that are no more, whose links it forgets."""
         self._found.clear()
-
-    def forget(self, node: str) -> None:
-        """Forgets the paths that begin at a node, which has left."""
-        table = self._inventory.paths
-        self._map.forget(node)
-        for path_id in [each for each in self._links if table.nodes[table.source_node[each]] == node]:
-            self._set(path_id, ())
+        before = self._entropies.pop(node.name, {})
+        present = {nic.name: len(nic.entropies) for nic in node.nics}
+        if present:
+            self._entropies[node.name] = present
+        table, gone = self._inventory.paths, list[int]()
+        for nic in (nic for nic, entropies in before.items() if present.get(nic, 0) < entropies):
+            paths = np.array(table.at_nic(nic), np.intp)
+            gone += paths[~table.are_present(paths, self._inventory.nics)].tolist()
+        self._map.forget_paths(table.names[path_id] for path_id in gone)
+        if not present:
+            self._map.forget(node.name)
+        if gone:
+            self._forget(gone)
+        return gone
 
     def id_of(self, link: str) -> int:
         """A link's number, made where it is new."""
@@ -170,13 +179,28 @@ class LinkIndex:
         paths = table.beginning_at(nic) if side == "out" else table.ending_at(nic)
         self._grow()
         paths = paths[~self._is_told[paths]]
-        ends = table.ends[paths]
-        present = [end for end in np.unique(ends).tolist() if table.nics[end] in nics]
-        return paths[np.isin(ends, present).all(axis=1)]
+        return paths[table.are_present(paths, nics)]
 
     def _grow(self) -> None:
         room = self._inventory.paths.room
         self._is_told, self._routes = grown(self._is_told, room), grown(self._routes, room)
+
+    def _forget(self, path_ids: list[int]) -> None:
+        """Has these paths cross nothing. A link may have many of them, so they are not taken out one by one."""
+        self._grow()
+        self._is_told[path_ids] = False
+        is_gone = np.zeros(len(self._is_told), np.bool_)
+        is_gone[path_ids] = True
+        crossed = [
+            link
+            for path_id in path_ids
+            for link in (*self._links.pop(path_id, ()), self._inferred.pop(path_id, NONE))
+        ]  # fmt: skip
+        for link in dict.fromkeys(crossed):
+            if link != NONE:
+                paths = np.frombuffer(self._paths[link], np.int32)
+                self._paths[link] = array("i", paths[~is_gone[paths]].tobytes())
+                self._found.pop(link, None)
 
     def _uninfer(self, path_id: int) -> None:
         link = self._inferred.pop(path_id, NONE)
