@@ -25,6 +25,39 @@ def grown(column: Column, rows: int, fill: float = 0) -> Column:
     return wide  # type: ignore[return-value]
 
 
+class NamedRows:
+    """The row that each name has in columns. Rows of names that were forgotten become others'."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """By row; empty: it is nobody's."""
+        self._row_of: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def find(self, name: str) -> int | None:
+        """A name's row; None: it has none."""
+        return self._row_of.get(name)
+
+    def take(self, name: str) -> int:
+        """Gives a name a row that nobody has, the next one if there is no other."""
+        row = self._free.pop() if self._free else len(self.names)
+        if row == len(self.names):
+            self.names.append(name)
+        self._row_of[name], self.names[row] = row, name
+        return row
+
+    def free(self, name: str) -> int:
+        """Takes a name's row from it, and returns that.
+
+        Raises:
+            KeyError: it has none.
+        """
+        row = self._row_of.pop(name)
+        self.names[row] = ""
+        self._free.append(row)
+        return row
+
+
 def put(column: np.ndarray[Any, Any], places: Any, rows: np.ndarray[Any, Any]) -> None:
     """Sets rows of a structured array, as ``column[places] = rows`` does in eight times as long.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foliot.columns import blank, enlarge, grown, put, widen
+from foliot.columns import NamedRows, blank, enlarge, grown, put, widen
 
 
 @pytest.mark.parametrize("rows", [0, 2, 3])
@@ -60,3 +60,15 @@ def test_all_columns_of_an_object_grow_at_once():
     assert (rows.names, rows.short.tolist(), rows.long.tolist()) == (["a"], [[1, 1], [0, 0]], [True] * 3)
     blank(rows, 0)
     assert (rows.names, rows.short.tolist(), rows.long.tolist()) == (["a"], [[0, 0], [0, 0]], [False, True, True])
+
+
+def test_rows_of_names_that_were_forgotten_are_others():
+    """No more rows are made while some are nobody's."""
+    rows = NamedRows()
+    assert [rows.take(name) for name in ("a", "b", "c")] == [0, 1, 2]
+    assert rows.free("b") == 1
+    assert (rows.find("b"), rows.names) == (None, ["a", "", "c"])
+    assert (rows.take("d"), rows.find("d"), rows.take("e")) == (1, 1, 3)
+    assert rows.names == ["a", "d", "c", "e"]
+    with pytest.raises(KeyError):
+        rows.free("b")

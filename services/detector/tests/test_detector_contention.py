@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 from leaf_spine import MS, RAIL, START_NS, LeafSpine, S, idle, nic
 from prepared import prepared
 
 from foliot_detector.core.state.ways import Ways
-from foliot_schemas import ClockState, Event, Job, Node, NodePaths, Placement
+from foliot_schemas import (
+    ClockState,
+    Event,
+    FlowBatch,
+    FlowRow,
+    HopBatch,
+    HopRow,
+    Job,
+    Node,
+    NodePaths,
+    Placement,
+)
 from foliot_schemas.bounds import FAR_NS
 from foliot_schemas.names import Path
 
@@ -735,6 +747,121 @@ def with_few(fabric, entropies):
         fabric.tell(fabric.record(host))
     for host in range(fabric.hosts):
         fabric.tell(fabric.hops(host))
+
+
+def sizes(fabric):
+    """How much the detector of contention remembers: flows, links, and paths of two kinds."""
+    (detector,) = fabric.detector._detectors
+    return (
+        len(detector._flows.names), len(detector._links.names), len(detector._links._map.paths()),
+        len(fabric.detector.inventory.paths),
+    )  # fmt: skip
+
+
+def flows_told(source, *names):
+    """A node's word of 10 MB for each of these flows."""
+    rows = np.zeros(len(names), FlowRow)
+    rows["flow"], rows["acked_bytes"], rows["busy_ns"] = range(len(names)), 10_000_000, S // 2
+    return FlowBatch.of(rows, node=f"node{source}", at_ns=START_NS, interval_ns=S // 2, flows=names)
+
+
+def hops_told(source, paths, address):
+    """A node's word of its paths: over 15 routers with these addresses and the following ones."""
+    rows = np.zeros(15 * len(paths), HopRow)
+    rows["path"], rows["hop"] = np.repeat(np.arange(len(paths)), 15), np.tile(np.arange(1, 16), len(paths))
+    rows["address"] = address + np.arange(len(rows))
+    return HopBatch.of(rows, node=f"node{source}", at_ns=START_NS, paths=tuple(paths))
+
+
+def test_flows_and_paths_to_nobody_take_no_memory(fabric):
+    """A node that makes up names fills nothing; what it says of its flows to others still counts."""
+    before = sizes(fabric)
+    for turn in range(100):
+        names = [f"strange{turn}-{number}.{RAIL}" for number in range(20)]
+        fabric.tell(flows_told(0, *(f"{nic(0)}>{name}" for name in names)))
+        fabric.tell(hops_told(0, [f"{nic(0)}>{name}#0" for name in names] + [f"{nic(0)}>{nic(2)}#99"], 1))
+    assert sizes(fabric) == before
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
+def test_addresses_that_are_made_up_take_no_memory(fabric):
+    """A thousand of links that nobody crosses are remembered. What stands at one stays, whoever makes up others."""
+    flows = collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    paths = [str(path) for path in fabric.paths if path.source == nic(0)]
+    said = [str(fabric.said(0, 2))]
+    for turn in range(100):
+        fabric.tell(hops_told(0, [path for path in paths if path not in said], 1_000 * (turn + 1)))
+    assert sizes(fabric)[1] < 1_500
+    fabric.run(AFTER_S)
+    assert fabric.take() == []
+    fabric.tell(fabric.hops(0))
+    fabric.end(flows[0])
+    fabric.run(AFTER_S)
+    assert verdicts(fabric.take()) == [("clear", event.who)]
+    fabric.flows.append(flows[0])
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
+def test_a_link_whose_number_was_anothers_knows_nothing_of_it(fabric):
+    """What a forgotten link carried at best is no other one's."""
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.end()
+    fabric.run(AFTER_S)
+    (detector,) = fabric.detector._detectors
+    number = detector._links.id_of(event.who)
+    assert detector._loads.best(number) > 0
+    for turn in range(200):
+        fabric.tell(hops_told(0, [str(path) for path in fabric.paths if path.source == nic(0)], 1_000 * (turn + 1)))
+        fabric.tell(hops_told(1, [str(path) for path in fabric.paths if path.source == nic(1)], 1_000_000 * (turn + 1)))
+    assert detector._links.names[number] != event.who
+    assert detector._loads.best(number) == 0
+
+
+def test_nodes_that_come_and_go_leave_nothing(fabric):
+    """With flows both ways: their rows are others' then."""
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    fabric.take()
+    sized = set()
+    for turn in range(100):
+        guest = f"guest{turn}"
+        fabric.tell(guest_record(fabric, guest))
+        fabric.tell(msgspec.structs.replace(flows_told(0, f"{nic(0)}>{guest}.{RAIL}"), at_ns=fabric.now_ns))
+        told = flows_told(0, f"{guest}.{RAIL}>{nic(0)}", f"{guest}.{RAIL}>{nic(1)}")
+        fabric.tell(msgspec.structs.replace(told, node=guest, at_ns=fabric.now_ns))
+        fabric.tell(Node(name=guest, nics=()))
+        sized.add(sizes(fabric)[0])
+    assert len(sized) == 1
+    fabric.run(AFTER_S)
+    assert fabric.take() == [], "what is told of others stands"
+
+
+def guest_record(fabric, name):
+    """The record of a node that is no host of a fabric."""
+    record = fabric.record(0)
+    (one,) = record.nics
+    return Node(name=name, nics=(msgspec.structs.replace(one, name=f"{name}.{RAIL}", clock=name),))
+
+
+def test_a_flow_that_was_told_before_its_receiver_was_known_counts_from_then_on(fabric):
+    """Its sender tells of the same flows again each half second."""
+    (detector,) = fabric.detector._detectors
+    names = [f"{nic(0)}>{nic(host)}" for host in (1, 2, 3)] + [f"{nic(0)}>guest{number}.{RAIL}" for number in range(6)]
+    fabric.tell(flows_told(0, *names))
+    assert detector._flows.row_of(names[-1]) < 0
+    fabric.tell(guest_record(fabric, "guest5"))
+    fabric.tell(flows_told(0, *names))
+    row = detector._flows.row_of(names[-1])
+    assert detector._flows.names[row] == names[-1]
+    assert detector._flows.rate[row] == pytest.approx(160e6)
+    assert detector._flows.row_of(names[-2]) < 0
 
 
 def test_the_same_words_make_the_same_events():

@@ -432,3 +432,27 @@ async def test_workers_and_drained_nodes_come_over_the_bus(gateway, bus, eventua
         return not any(each["drained"] for each in (await http.get("/api/v1/fleet")).json())
 
     await eventually(is_back)
+
+
+def test_flows_that_nobody_told_of_for_long_leave_their_rows_to_others(store, clock):
+    """Of nodes that come and go, with ever new names. Flows that go on keep what is known of them."""
+    tell(store, clock, 3, {0: [(2, 90.0, 1.0)]})
+    rows = set()
+    for turn in range(6):
+        for number in range(50):
+            guest = f"guest{turn}-{number}"
+            nic = msgspec.structs.replace(node(9).nics[0], name=f"{guest}.rail0")
+            store.fleet.fold_node(guest, Node(name=guest, nics=(nic,)))
+            told = msgspec.structs.replace(
+                batch(clock.now_ns, 0, (2, 1.0, 1.0)), node=guest, flows=(f"{nic.name}>node2.rail0",)
+            )
+            store.jobs.fold_flows(told)
+            store.fleet.fold_node(guest, None)
+        for _ in range(15):
+            clock.now_ns += 60 * S
+            tell(store, clock, 3, {0: [(2, 45.0, 1.0)]})
+        rows.add(len(store.jobs._rates._told_ns))
+        assert len(store.jobs._rates._numbers) < 150
+    assert len(rows) == 1
+    (job,) = queries.jobs(store)
+    assert job.slowest_share == pytest.approx(1.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot.columns import widen
+from foliot.columns import blank, widen
 from foliot.jobs import TALKS_NS
 from foliot_schemas import FlowRow
 
@@ -58,6 +58,8 @@ class FlowRates:
     def __init__(self, limit: CardinalityLimit) -> None:
         self._limit = limit
         self._numbers: dict[str, int] = {}
+        self._free: list[int] = []
+        """Rows of flows that were forgotten."""
         self._acked_bits = np.zeros((_FIRST_ROOM, _WINDOW))
         self._busy_ns = np.zeros((_FIRST_ROOM, _WINDOW))
         self._interval_ns = np.zeros((_FIRST_ROOM, _WINDOW))
@@ -78,13 +80,13 @@ class FlowRates:
             ValueError: the batch's columns do not fit together.
         """
         rows = batch.rows()
+        self._turn(now_ns)
         numbers = np.array([self._number(flow) for flow in batch.flows], np.intp)
         ids = numbers[rows["flow"]]
         if not (kept := ids != _NO_ROOM).all():
             rows, ids = rows.compress(kept), ids[kept]
         if not len(rows) or batch.interval_ns <= 0:
             return
-        self._turn(now_ns)
         paused = ids[now_ns - self._told_ns[ids] > _FRESH_NS]
         self._acked_bits[paused] = self._busy_ns[paused] = self._interval_ns[paused] = 0.0
         place = self._next[ids]
@@ -137,6 +139,11 @@ class FlowRates:
             self._turn_ns = now_ns + _MEMORY_NS
             self._best_bps[:, 1] = self._best_bps[:, 0]
             self._best_bps[:, 0] = 0.0
+            # Of flows that were not told in all of this memory, nothing is known any more.
+            for flow in [flow for flow, row in self._numbers.items() if now_ns - self._told_ns[row] > _MEMORY_NS]:
+                row = self._numbers.pop(flow)
+                blank(self, row)
+                self._free.append(row)
 
     def _number(self, flow: str) -> int:
         number = self._numbers.get(flow)
@@ -144,7 +151,7 @@ class FlowRates:
             is_known = all(nic in self._limit.nics for nic in flow.split(">"))
             if not is_known and not self._limit.has_for(flow, self._numbers):
                 return _NO_ROOM
-            number = self._numbers[flow] = len(self._numbers)
+            number = self._numbers[flow] = self._free.pop() if self._free else len(self._numbers)
             if number >= len(self._told_ns):
                 widen(self, 2 * number)
         return number

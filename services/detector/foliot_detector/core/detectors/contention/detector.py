@@ -126,6 +126,7 @@ class ContentionDetector:
             case HopBatch():
                 changed = self._links.take(seen)
                 self._lead_elsewhere(changed.paths, changed.elsewhere, now_ns)
+                self._reclaim_links()
             case NodePaths():
                 self._flows.reroute(seen.node, now_ns)
             case PortState():
@@ -134,6 +135,7 @@ class ContentionDetector:
                 self._take_clock(seen)
             case Node():
                 gone = self._links.refresh(seen)
+                self._flows.refresh(seen.name)
                 self._lead_elsewhere(gone, gone, now_ns)
                 if not seen.nics:
                     self._forget(seen.name)
@@ -201,9 +203,13 @@ class ContentionDetector:
         self._inferred.forget(elsewhere)
         self._flows.relink(paths, elsewhere, now_ns)
 
+    def _reclaim_links(self) -> None:
+        held = {name for trouble in self._open.values() for name in trouble.names}
+        for link in self._links.reclaim(held):
+            self._loads.forget(link)
+
     def _forget(self, node: str) -> None:
         self._disrupted.discard(node)
-        self._flows.forget(node)
         for nic in [nic for nic in self._ports if node_of(nic) == node]:
             del self._ports[nic]
             self._judge.sent_bps.pop(nic, None)

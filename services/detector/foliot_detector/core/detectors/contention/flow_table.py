@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foliot.columns import widen
+from foliot.columns import NamedRows, blank, widen
 from foliot.jobs import TALKS_NS
 from foliot.link_map import link_out
 from foliot.report_rows import ReportRows
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _S = 1_000_000_000
 _ROOM = 64
+_STRANGE = -1
+"""The row of a flow between NICs that the inventory does not know."""
 _FRESH_NS = 3 * _S // 2
 """How long a word of a flow holds: three of the intervals in which nodes tell of flows."""
 ALIVE_NS = _S // 2
@@ -47,7 +49,8 @@ class FlowTable:
     def __init__(self, inventory: Inventory, links: LinkIndex) -> None:
         self._inventory = inventory
         self._index = links
-        self.names: list[str] = []
+        self._flows = NamedRows()
+        self.names = self._flows.names
         self.path = np.full(_ROOM, -1, np.intp)
         """The path that it takes; -1: nobody knows."""
         self.links = np.full((_ROOM, MOST_LINKS), NONE, np.int32)
@@ -82,16 +85,16 @@ class FlowTable:
         self.is_limited = np.zeros(_ROOM, np.bool_)
         """Active, and the network limits it; nothing is unknown."""
         self._node = np.zeros(_ROOM, np.intp)
-        self._node_told_ns = np.zeros(_ROOM, np.int64)
+        self._nodes = NamedRows()
+        self._node_told_ns: list[int] = []
         """By node of `_nodes`, when it last told of any flow."""
-        self._nodes: list[str] = []
-        self._node_ids: dict[str, int] = {}
-        self._ids: dict[str, int] = {}
         self._rows: dict[str, list[int]] = {}
         """By node, the flows that it sends."""
         self._received: dict[str, list[int]] = {}
         """By node, the flows that it receives."""
         self._reported = ReportRows()
+        self._has_strangers = False
+        """Whether a flow was told between NICs that the inventory does not know."""
         self._turn_ns = self._again_ns = self.heard_ns = 0
         """`heard_ns` is when anybody last told of a flow."""
 
@@ -99,12 +102,16 @@ class FlowTable:
         return len(self.names)
 
     def take(self, batch: FlowBatch, here_ns: int) -> None:
-        """Takes a node's word of its flows, which it gave at a time of the timeline."""
+        """Takes a node's word of its flows between NICs of the inventory, which it gave at a time of the timeline."""
         rows = batch.rows()
         if batch.interval_ns <= 0 or not len(rows):
             return
-        self.heard_ns = max(self.heard_ns, here_ns)
         ids = self._reported.of(batch.node, batch.flows, self._row)[rows["flow"]]
+        if self._has_strangers and not (known := ids != _STRANGE).all():
+            rows, ids = rows.compress(known), ids[known]
+            if not len(ids):
+                return
+        self.heard_ns = max(self.heard_ns, here_ns)
         rate = rows["acked_bytes"] * (8.0 * _S / batch.interval_ns)
         busy_ns = np.maximum(rows["busy_ns"], 1)
         self.busy[ids] = busy = rows["busy_ns"] / batch.interval_ns
@@ -117,8 +124,8 @@ class FlowTable:
         self._before[ids] = np.where(limited, rate, 0.0)
         self.rate[ids], self.rtt_ns[ids], self.has_lost[ids] = rate, rows["rtt_ns"], rows["retransmitted"] > 0
         self._told_ns[ids] = here_ns
-        node = self._node_ids[batch.node]
-        self._node_told_ns[node] = max(int(self._node_told_ns[node]), here_ns)
+        node = int(self._node[ids[0]])
+        self._node_told_ns[node] = max(self._node_told_ns[node], here_ns)
 
     def look(self, now_ns: int) -> None:
         """Finds which flows are active, unknown and limited now."""
@@ -127,12 +134,13 @@ class FlowTable:
             self.best[:, 1] = self.best[:, 0]
             self.best[:, 0] = 0.0
         told_ns = self._inventory.told_ns
-        alive = np.array([now_ns - told_ns.get(node, 0) <= ALIVE_NS for node in self._nodes], np.bool_)
+        alive = np.array([now_ns - told_ns.get(node, 0) <= ALIVE_NS for node in self._nodes.names], np.bool_)
         if not len(alive):
             return
         self._place_again(now_ns)
         age_ns, is_heard = now_ns - self._told_ns, alive[self._node]
-        is_told = (age_ns <= _FRESH_NS) & (self._node_told_ns[self._node] - self._told_ns < _FRESH_NS // 4)
+        node_told_ns = np.array(self._node_told_ns, np.int64)[self._node]
+        is_told = (age_ns <= _FRESH_NS) & (node_told_ns - self._told_ns < _FRESH_NS // 4)
         self.rate[~is_told & is_heard] = self._before[~is_told & is_heard] = 0.0
         moved = self.rate > 0
         self.is_active = is_told & moved
@@ -158,11 +166,18 @@ class FlowTable:
             if self.path[row] in elsewhere:
                 self._settled_ns[row] = now_ns + _SETTLE_NS
 
-    def forget(self, node: str) -> None:
-        """Forgets the flows of a node that has left."""
-        for row in self._rows.get(node, ()):
-            self.rate[row], self.best[row], self.path[row] = 0.0, 0.0, -1
-            self._told_ns[row] = 0
+    def refresh(self, node: str) -> None:
+        """Takes it that the inventory has another record of a node. Forgets the flows at NICs that are no more."""
+        gone = {
+            row
+            for row in (*self._rows.get(node, ()), *self._received.get(node, ()))
+            if not self._is_known(self.names[row])
+        }
+        for row in sorted(gone):
+            self._forget(row)
+        if gone or self._has_strangers:
+            self._has_strangers = False
+            self._reported.forget()
 
     def talking(self, now_ns: int) -> list[str]:
         """The flows of nodes that talk to each other, by `foliot.jobs`."""
@@ -171,29 +186,63 @@ class FlowTable:
 
     def row_of(self, flow: str) -> int:
         """A flow's row; -1: nobody told of it."""
-        return self._ids.get(flow, -1)
+        row = self._flows.find(flow)
+        return -1 if row is None else row
 
     def crossing(self, links: list[int]) -> NDArray[np.bool_]:
         """Marks the flows whose paths have one of these links."""
         return np.asarray(np.isin(self.links, links).any(axis=1))
 
     def _row(self, flow: str) -> int:
-        row = self._ids.setdefault(flow, len(self.names))
-        if row == len(self.names):
-            self.names.append(flow)
+        """A flow's row, made where it is new; `_STRANGE`: a NIC of it is not known."""
+        row = self._flows.find(flow)
+        if row is None:
+            if not self._is_known(flow):
+                self._has_strangers = True
+                return _STRANGE
+            ends = parse_flow(flow)
+            row = self._flows.take(flow)
             if row == len(self.path):
                 widen(self, 2 * row)
-                self.path[row:], self.links[row:], self.source[row:] = -1, NONE, NONE
-                self.back[row:], self.end[row:] = -1, NONE
-            source, destination = parse_flow(flow)
-            node = node_of(source)
+                self._clear(slice(row, None))
+            node = node_of(ends.source)
             self._rows.setdefault(node, []).append(row)
-            self._received.setdefault(node_of(destination), []).append(row)
-            self._node[row] = number = self._node_ids.setdefault(node, len(self._nodes))
-            if number == len(self._nodes):
-                self._nodes.append(node)
+            self._received.setdefault(node_of(ends.destination), []).append(row)
+            self._node[row] = self._number(node)
             self._place(row)
         return row
+
+    def _number(self, node: str) -> int:
+        number = self._nodes.find(node)
+        if number is None:
+            number = self._nodes.take(node)
+            if number == len(self._node_told_ns):
+                self._node_told_ns.append(0)
+        return number
+
+    def _is_known(self, flow: str) -> bool:
+        source, _, destination = flow.partition(">")
+        return source in self._inventory.nics and destination in self._inventory.nics
+
+    def _forget(self, row: int) -> None:
+        name = self.names[row]
+        flow = parse_flow(name)
+        for rows, nic in ((self._rows, flow.source), (self._received, flow.destination)):
+            own = rows[node_of(nic)]
+            own.remove(row)
+            if not own:
+                del rows[node_of(nic)]
+        sender = node_of(flow.source)
+        if sender not in self._rows:
+            self._node_told_ns[self._nodes.free(sender)] = 0
+        self._flows.free(name)
+        blank(self, row)
+        self._clear(slice(row, row + 1))
+
+    def _clear(self, rows: slice) -> None:
+        """Has the flows of these rows take no path."""
+        self.path[rows], self.links[rows], self.source[rows] = -1, NONE, NONE
+        self.back[rows], self.end[rows] = -1, NONE
 
     def _place_again(self, now_ns: int) -> None:
         """Looks now and then for the paths of flows that were told before their ways, or before any delay."""

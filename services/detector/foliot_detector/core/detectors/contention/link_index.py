@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot.columns import grown
+from foliot.columns import NamedRows, grown
 from foliot.link_map import UNNAMED, LinkMap, is_between_routers, is_inferred, link_in, link_out
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 MOST_LINKS = 18
 """Links of a path: those between 16 routers, and that of each NIC."""
 NONE = -1
-_STRANGE = -1
-"""The place of a path between NICs that the inventory does not know."""
+_MOST_UNUSED = 1_024
+"""Links between routers that are remembered though no path crosses them: one that is down may come back."""
 _NOWHERE = np.zeros(0, np.intp)
 
 
 class Changed(NamedTuple):
-    """Paths of which a node told something new."""
+    """Paths of whose links something new is known."""
 
     paths: list[int]
     elsewhere: list[int]
@@ -35,7 +36,7 @@ class Changed(NamedTuple):
 
 
 class LinkIndex:
-    """What `LinkMap` has, turned round: the paths of each link.
+    """What `LinkMap` has of paths between NICs of the inventory, turned round: the paths of each link.
 
     A path is silent while no router of it has answered. Of such a path the NICs' links are known, and between them what
     was inferred.
@@ -44,8 +45,10 @@ class LinkIndex:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._map = LinkMap()
-        self.names: list[str] = []
-        self._ids: dict[str, int] = {}
+        self._numbers = NamedRows()
+        self.names = self._numbers.names
+        self._unused: dict[str, None] = {}
+        """Links between routers that no path crosses, those that were crossed last at the end."""
         self._paths: list[array[int]] = []
         self._found: dict[int, tuple[int, NDArray[np.intp]]] = {}
         """By link, its paths, and how many paths there were when they were found."""
@@ -60,8 +63,6 @@ class LinkIndex:
         """By silent path, the link that was inferred."""
         self._entropies: dict[str, dict[str, int]] = {}
         """By node of the inventory, its NICs, and how many entropies each has."""
-        self._unplaced: dict[str, None] = {}
-        """Paths of which a node told before the inventory knew their NICs."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,21 +74,12 @@ class LinkIndex:
 
     def take(self, batch: HopBatch) -> Changed:
         """Takes what a node tells of its paths."""
-        told, back = self._map.take(batch)
-        told += self._unplaced
-        self._unplaced = {}
-        changed = (*told, *back)
-        ids = self._inventory.paths.ids(changed, self._inventory.nics)
-        found = Changed([], [])
-        for place, (path_id, path) in enumerate(zip(ids.tolist(), changed, strict=True)):
-            if path_id == _STRANGE:
-                self._unplaced[path] = None
-            elif path_id >= 0:
-                found.paths.append(path_id)
-                # What the way back says of a path's end tells of no other way.
-                if self._set(path_id, self._map.of(path)) and place < len(told):
-                    found.elsewhere.append(path_id)
-        return found
+        table, nics = self._inventory.paths, self._inventory.nics
+        told, back = self._map.take(batch, lambda path: bool(table.ids((path,), nics)[0] >= 0))
+        ids = table.ids((*told, *back), nics).tolist()
+        had_links = [self._set(path_id, self._map.of(path)) for path_id, path in zip(ids, (*told, *back), strict=True)]
+        # What the way back says of a path's end tells of no other way.
+        return Changed(ids, list(itertools.compress(ids[: len(told)], had_links)))
 
     def refresh(self, node: Node) -> list[int]:
         """Takes a node's record, which the inventory has. Returns the paths that are no more, whose links it forgets."""
@@ -107,12 +99,30 @@ class LinkIndex:
             self._forget(gone)
         return gone
 
+    def reclaim(self, held: Collection[str]) -> list[int]:
+        """Forgets the links that were unused for longest, if there are many. Returns their numbers: others may get them.
+
+        Parameters:
+            held: links that stay.
+        """
+        spare = len(self._unused) - _MOST_UNUSED
+        forgotten = []
+        for link in [link for link in itertools.islice(self._unused, max(spare, 0)) if link not in held]:
+            number = self._numbers.free(link)
+            del self._unused[link]
+            self._found.pop(number, None)
+            forgotten.append(number)
+        return forgotten
+
     def id_of(self, link: str) -> int:
         """A link's number, made where it is new."""
-        number = self._ids.setdefault(link, len(self.names))
-        if number == len(self.names):
-            self.names.append(link)
-            self._paths.append(array("i"))
+        number = self._numbers.find(link)
+        if number is None:
+            number = self._numbers.take(link)
+            if number == len(self._paths):
+                self._paths.append(array("i"))
+            if is_between_routers(link):
+                self._unused[link] = None
         return number
 
     def of(self, path_id: int) -> tuple[int, ...]:
@@ -166,8 +176,7 @@ class LinkIndex:
             self._uninfer(path_id)
         for path_id in added:
             self._inferred[path_id] = link
-            self._paths[link].append(path_id)
-        self._found.pop(link, None)
+            self._cross(link, path_id)
         return [*before, *added]
 
     def _silent_at(self, link: str) -> NDArray[np.intp]:
@@ -200,13 +209,27 @@ class LinkIndex:
             if link != NONE:
                 paths = np.frombuffer(self._paths[link], np.int32)
                 self._paths[link] = array("i", paths[~is_gone[paths]].tobytes())
-                self._found.pop(link, None)
+                self._note_left(link)
 
     def _uninfer(self, path_id: int) -> None:
         link = self._inferred.pop(path_id, NONE)
         if link != NONE:
-            self._paths[link].remove(path_id)
-            self._found.pop(link, None)
+            self._leave(link, path_id)
+
+    def _cross(self, link: int, path_id: int) -> None:
+        self._paths[link].append(path_id)
+        self._unused.pop(self.names[link], None)
+        self._found.pop(link, None)
+
+    def _leave(self, link: int, path_id: int) -> None:
+        self._paths[link].remove(path_id)
+        self._note_left(link)
+
+    def _note_left(self, link: int) -> None:
+        """Takes it that fewer paths cross a link."""
+        self._found.pop(link, None)
+        if not self._paths[link] and is_between_routers(self.names[link]):
+            self._unused[self.names[link]] = None
 
     def _set(self, path_id: int, names: tuple[str, ...]) -> bool:
         """Gives a path its links. Returns whether it had others before."""
@@ -223,10 +246,8 @@ class LinkIndex:
         # Of links that many paths cross, it takes long to find one path.
         for link in dict.fromkeys(before):
             if link != NONE and link not in links:
-                self._paths[link].remove(path_id)
-                self._found.pop(link, None)
+                self._leave(link, path_id)
         for link in dict.fromkeys(links):
             if link != NONE and link not in before:
-                self._paths[link].append(path_id)
-                self._found.pop(link, None)
+                self._cross(link, path_id)
         return bool(before)

@@ -70,6 +70,7 @@ class LinkLoads:
 
     def forget(self, link: int) -> None:
         """Forgets a link; one that is not known yet, too."""
+        self._disputed.pop(link, None)
         if link < len(self._best):
             self._best[link], self._is_full[link], self._rounds[:, link] = 0.0, False, 0.0
 
