@@ -172,7 +172,7 @@ def _chosen(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> tup
     """
     is_demo = arguments.func is _demo
     if _is_forced(arguments):
-        scenario, now = scenarios[0], Now.look(arguments.speed)
+        scenario, now = scenarios[0], Now.glance(arguments.speed)
         if problem := now.lacks(scenario, COMFORTABLE if is_demo else CARRIED):
             print(f"{problem} It goes on all the same.")
         return scenario, now

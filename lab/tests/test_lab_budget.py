@@ -126,9 +126,11 @@ def test_a_machine_that_is_too_slow_is_not_waited_for(seen):
     assert not said
 
 
-def test_a_real_machine_can_be_seen():
+@pytest.mark.parametrize("see", [Now.look, Now.glance])
+def test_a_real_machine_can_be_seen(see):
     """The look is at this one, and what it says can be judged."""
-    now = Now.look(0.5)
+    now = see(0.5)
+    assert now.fixed_work_s > 0
     assert 0 <= now.idle_cpu <= 1
     assert 0 <= now.stolen_cpu <= 1
     assert now.processors >= 1

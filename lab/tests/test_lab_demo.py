@@ -38,7 +38,8 @@ def test_faults_fall_on_corresponding_hosts():
 def _chosen(monkeypatch, hosts=None, run=False, force=False, **machine):
     """The processors that the command uses on such a machine."""
     sound = {"idle_cpu": 1.0, "stolen_cpu": 0.0, "fixed_work_s": 0.213, "processors": 2}
-    monkeypatch.setattr(Now, "look", lambda speed: Now(**(sound | machine), speed=speed))
+    for name in ("look", "glance"):
+        monkeypatch.setattr(Now, name, lambda speed: Now(**(sound | machine), speed=speed))
     arguments = argparse.Namespace(func=command._run if run else command._demo, hosts=hosts, force=force, speed=1.0)
     sizes = SIZES if hosts is None else (hosts,)
     scenario, _ = command._chosen([demo(size) for size in sizes], arguments)

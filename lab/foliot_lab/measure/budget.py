@@ -105,6 +105,22 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
             processors=len(os.sched_getaffinity(0)), speed=speed,
         )  # fmt: skip
 
+    @classmethod
+    def glance(cls, speed: float = 1.0) -> Now:
+        """Measures the machine like `look`, but watches it only while it works: for a start that this does not decide.
+
+        Its own work counts as idle time. Where no processor is idle, that work is time taken from others.
+        """
+        before, own_s, began_s = CpuTimes.read(), time.process_time(), time.monotonic()
+        work_s = statistics.fmean(fixed_work_s() for _ in range(_WORKS))
+        after, own_s, passed_s = CpuTimes.read(), time.process_time() - own_s, time.monotonic() - began_s
+        own_cpu = own_s / (passed_s * (os.cpu_count() or 1))
+        return cls(
+            idle_cpu=min(before.idle_share(after) + own_cpu, 1.0), stolen_cpu=before.stolen_from_work_share(after),
+            fixed_work_s=work_s,
+            processors=len(os.sched_getaffinity(0)), speed=speed,
+        )  # fmt: skip
+
     def cost(self, scenario: Scenario | ProcessLoad) -> Cost:
         """The cost of a scenario or load on this machine."""
         return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
