@@ -54,6 +54,7 @@ def test_where_the_kernel_permits_no_namespaces_it_says_so_and_shows_what_it_can
     assert "user.max_user_namespaces forbids them" in done.stderr
     assert "true error of the clocks" in done.stdout
     assert "node2/probe is dead or stalled; its paths are not blamed" in done.stdout
+    assert "node2/probe is alive again" in done.stdout
     assert "nothing arrives any more" not in done.stdout
 
 
