@@ -6,6 +6,7 @@ Nothing of Foliot's knows them by name.
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ kind = "restart"
 where = "detector"
 [run]
 duration_s = 8
+skip_waits = true
 """
 """What the toy takes for an error is a setting: here any count is one, also of a port that heard nothing while its peer
 stood still."""
@@ -51,6 +53,9 @@ def lab(tmp_path_factory):
 
 def test_a_detector_works_from_the_kernel_to_the_gateway_and_through_a_restart(lab):
     """On the bus, stored, told by `foliot watch` and the gateway; the detector that was restarted repeats nothing."""
+    log = lab.folder / "detector.log"
+    lab.until(lambda: log.read_text().count("detector_started") == 2, "the detector did not start again")
+    time.sleep(2.5)  # ports speak every second, and it looks at two words of each
     shown = lab.get("events?kind=errors")
     watched = lab.execute(
         "control", FOLIOT, "watch", "event.errors", "--last", "99", "--no-follow",
