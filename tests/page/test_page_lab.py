@@ -39,23 +39,34 @@ kind = "none"
 at_s = 2
 kind = "link-down"
 where = "node1.rail0"
-for_s = 6
+for_s = 20
+
+[run]
+skip_waits = true
 """
-TILES = 4
+"""The cut is over three seconds after traffic has moved; the rest of its time is a slow machine's."""
 READY_MS = 1_000 * patience(240)
 """As long as the lab itself may take on a busy machine, and some."""
-RECORD = """() => {
-  window.conditions = {};
-  const look = () => {
-    for (const tile of document.querySelectorAll('.tile')) {
-      const seen = window.conditions[tile.dataset.nic] ??= [];
-      if (seen.at(-1) !== tile.dataset.condition) seen.push(tile.dataset.condition);
-    }
-  };
-  new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true });
-  look();
-}"""
-"""Keeps every condition that any tile goes through."""
+RECORD = """
+const look = () => {
+  const tiles = [...document.querySelectorAll('.tile')];
+  if (!window.conditions) {
+    if (tiles.length < 4 || tiles.some((tile) => tile.dataset.condition !== 'up')) return;
+    window.conditions = {};
+  }
+  for (const tile of tiles) {
+    const seen = window.conditions[tile.dataset.nic] ??= [];
+    const now = tile.dataset.condition;
+    if (now !== 'unknown' && seen.at(-1) !== now) seen.push(now);
+  }
+};
+new MutationObserver(look).observe(document, { subtree: true, childList: true, attributes: true });
+"""
+"""Keeps every condition that any tile goes through, once all four are up.
+
+It begins with the page: on a busy machine, the test may be late to ask. Nothing is known of a NIC whose probe stands
+still, which is no part of the story.
+"""
 
 
 @pytest.fixture
@@ -94,9 +105,8 @@ async def told(log: Path, beginning: str) -> str:
 
 async def test_a_fault_is_seen_and_told(page, address):
     """The tile goes red, then moved, then green; the event leads to the trace of all services, and to what was done."""
+    await page.add_init_script(RECORD)
     await page.goto(address, timeout=READY_MS)
-    await expect(page.locator(".tile.up")).to_have_count(TILES, timeout=READY_MS)
-    await page.evaluate(RECORD)
 
     event = page.get_by_test_id("event").filter(has_text="node1.rail0 lost its carrier")
     await expect(event).to_have_count(1, timeout=READY_MS)
@@ -108,13 +118,15 @@ async def test_a_fault_is_seen_and_told(page, address):
 
     # The story goes on while it is open: the way back is the second act of the same fault.
     await expect(story.get_by_text("Moved back")).to_be_visible(timeout=READY_MS)
-    await expect(page.locator(".tile.up")).to_have_count(TILES)
+    await expect(page.locator(".tile.up")).to_have_count(4)
     conditions = await page.evaluate("window.conditions")
-    # Where probes stand still after the return, what ends at node1.rail0 is lost anew. No tile is up between.
-    for nic, begun in (("node1.rail0", ["lost", "moved"]), ("node0.rail0", ["moved"])):
+    # Where probes stand still after the return, what ends at node1.rail0 is lost anew. No tile is up between. All paths
+    # of node0.rail0 end there: their silence may be known before the carrier's loss, and they are most of its own.
+    for nic, lost in (("node1.rail0", True), ("node0.rail0", False)):
         first, *away, last = conditions.pop(nic)
-        assert (first, away[: len(begun)], last) == ("up", begun, "up")
-        assert set(away) <= {"lost", "moved"}
+        assert (first, last) == ("up", "up")
+        assert set(away) in ({"moved"}, {"lost", "moved"})
+        assert away[:2] == ["lost", "moved"] or not lost
     assert set(map(tuple, conditions.values())) == {("up",)}
 
     rows = story.get_by_role("table").get_by_role("row")
