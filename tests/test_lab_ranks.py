@@ -28,9 +28,9 @@ def test_each_rank_that_holds_up_the_job_is_named_and_none_else(report):
 
 
 def test_the_slow_rank_is_named_with_its_cause(report):
-    """Its program waits for data, as its loader says."""
-    (slow,) = report["stragglers"]
-    assert (slow["fault"], slow["rank"], slow["node"], slow["cause"]) == ("f2", 3, "node3", "data"), report["said"]
+    """Its program waits for data, as its loader says. Others may lack a processor on a busy machine, as the lab saw."""
+    (slow,) = [each for each in report["stragglers"] if each["fault"] == "f2"]
+    assert (slow["rank"], slow["node"], slow["cause"]) == (3, "node3", "data"), report["said"]
     assert slow["ended_ns"] is not None
 
 

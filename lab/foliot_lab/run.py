@@ -29,9 +29,11 @@ from foliot_lab.report.evidence import Evidence
 from foliot_lab.report.map_report import map_report
 from foliot_lab.report.narration import Narrator
 from foliot_lab.report.report import build, witnessed
+from foliot_lab.scenario.promises import class_of
 from foliot_lab.scenario.spec import armed
 from foliot_lab.services.lab import Lab
 from foliot_lab.workload.workload import carried
+from foliot_schemas import Event
 
 if TYPE_CHECKING:
     import socket
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from foliot_lab.report.report import Conclusion, Report
     from foliot_lab.scenario.spec import FaultSpec, Scenario
     from foliot_lab.workload.workload import Load
-    from foliot_schemas import Command, Event, Outcome
+    from foliot_schemas import Command, Outcome
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
 _WATCH_BEFORE_S = 2.0
@@ -178,6 +180,11 @@ class _Run:
         self._narrates = True
         self._pulses: dict[str, dict[Pair, Pulses]] = {}
         self._injections: dict[str, Injection] = {}
+        self._of_ranks = {
+            fault.id: scope(fault.kind, fault.where, lab.plan)
+            for fault in lab.scenario.faults
+            if class_of(fault.kind, fault.where) == "rank"
+        }
 
     async def through(self, options: Options) -> bool:
         """Runs workload, faults and report; returns whether every outcome was right."""
@@ -327,6 +334,10 @@ class _Run:
     def _heard(self, heard: Heard[Event | Command | Outcome]) -> None:
         if self._narrates:
             self._narrator.hear(heard.message)
+        if isinstance(heard.message, Event):
+            for fault_id in self._injections.keys() & self._of_ranks.keys():
+                if self._of_ranks[fault_id].has_event(heard.message):
+                    self._waits.told(fault_id, heard.message)
 
     def _injected(self, injection: Injection) -> None:
         self._injections[injection.fault_id] = injection

@@ -12,11 +12,21 @@ from foliot_lab.faults.actions import Action
 from foliot_lab.faults.injection import ScenarioTime, run_timeline
 from foliot_lab.faults.waits import Waits
 from foliot_lab.scenario.reading import ScenarioError, parse_scenario
+from foliot_schemas import Event
 from virtual_loop import VirtualLoop
 
 BEFORE_S = 2.0
 CUT = '[[fault]]\nat_s = 10\nkind = "link-down"\nwhere = "node0.rail0"\n'
+RANK = '[workload]\nkind = "train"\n[[fault]]\nat_s = 10\nkind = "hang"\nwhere = "node2/rank"\nfor_s = 40\n'
 RUN = "[run]\nduration_s = 100\nskip_waits = true\n"
+
+
+def hang(state):
+    """An event about a rank: what it waits for, or that it goes on."""
+    cause = "" if state == "absent" else "hang/absent"
+    return Event(
+        id=f"hang/{state}", kind="hang", who="train/rank2", state=state, at_ns=1, since_ns=1, fault="hang", cause=cause
+    )
 
 
 @pytest.fixture
@@ -24,11 +34,12 @@ def play(monkeypatch):
     """A function that plays a scenario in virtual time.
 
     Returns when each edge came and when the run ended, in s. Traffic moves one second after it was cut, and is back two
-    seconds after the healing; None: it never is.
+    seconds after the healing; None: it never is. A rank's hang is named so many seconds after it began, and
+    over so many after the healing; None: it never is.
     """
     monkeypatch.setattr(injection, "prepare", lambda *_: Action(lambda: None, lambda: None))
 
-    def played(text, *, moves_s=1.0, back_s=2.0):
+    def played(text, *, moves_s=1.0, back_s=2.0, says=None):
         scenario = parse_scenario(text)
 
         async def through():
@@ -42,6 +53,9 @@ def play(monkeypatch):
                     loop.call_later(back_s, waits.over, now.fault_id)
                 elif now.healed_ns is None and moves_s is not None:
                     loop.call_later(moves_s, waits.moved, now.fault_id)
+                if says is not None:
+                    state, after_s = ("absent", says[0]) if now.healed_ns is None else ("moving", says[1])
+                    loop.call_later(after_s, waits.told, now.fault_id, hang(state))
 
             leaving_out = asyncio.create_task(waits.leave_out())
             done = await run_timeline(
@@ -94,8 +108,25 @@ def test_a_fault_that_lasts_to_the_end_is_over_when_traffic_flows(play):
     assert ended_s == pytest.approx(edges_s[1] + 1 + 3, abs=0.5)
 
 
-def test_what_jobs_get_is_measured_as_long_as_the_run_lasts():
-    """So there is nothing to leave out."""
-    for text in ('[[job]]\nname = "a"\nkind = "ring"\nstep_mb = 1\n', '[workload]\nkind = "train"\n'):
-        with pytest.raises(ScenarioError, match="skip_waits"):
-            parse_scenario(text + RUN)
+@pytest.mark.parametrize("says", [(4.0, 0.5), (4.0, 7.0), None])
+def test_a_rank_holds_up_its_job_until_it_is_named_and_then_until_it_goes_on(play, says):
+    """Who is not named has the time of the fault."""
+    began_s = 3.0 + BEFORE_S
+    lasts_s, over_s = (40.0, 0.0) if says is None else (says[0] + 3, says[1])
+    edges_s, ended_s = play(RANK + RUN, moves_s=None, back_s=None, says=says)
+    assert edges_s == pytest.approx([began_s, began_s + lasts_s], abs=0.5)
+    assert ended_s == pytest.approx(edges_s[1] + over_s + 3, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[job]]\nname = "a"\nkind = "ring"\nstep_mb = 1\n',
+        '[workload]\nkind = "train"\n[train]\nuse = "foliot"\nspares = 1\n',
+        '[workload]\nkind = "train"\n[train]\ncheckpoint_steps = 20\n',
+    ],
+)
+def test_it_is_refused_where_nobody_knows_what_is_due(text):
+    """What jobs get is measured as long as the run lasts. When a job is whole again that lost a rank, nobody says."""
+    with pytest.raises(ScenarioError, match="skip_waits"):
+        parse_scenario(text + RUN)

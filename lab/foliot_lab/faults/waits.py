@@ -2,7 +2,8 @@
 
 How long a fault takes to be found, and traffic to be back, is the machine's. A scenario that gives each fault time
 enough on a slow machine waits on a quick one. With `skip_waits`, its next moment comes once all that has happened so
-far is over: cut traffic flows, what was healed is back on its way, and nothing else is amiss.
+far is over: cut traffic flows, what was healed is back on its way, and nothing else is amiss. A rank that holds up its
+job is named first, and then said to go on.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from foliot_lab.faults.injection import moments
 from foliot_lab.scenario.promises import OF_PATHS
+from foliot_schemas.event_kinds import is_relief
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from foliot_lab.faults.injection import Injection, ScenarioTime
     from foliot_lab.scenario.spec import FaultSpec, Scenario
+    from foliot_schemas import Event
 
 _LOOK_S = 0.2
 _CALM_S = 3.0
@@ -38,6 +41,8 @@ class Waits:
         self._injections: dict[str, Injection] = {}
         self._moved: set[str] = set()
         self._over: set[str] = set()
+        self._told: dict[str, set[str]] = {}
+        """By fault of a rank that Foliot has named, the ids of its events that are not over."""
         self._changed_s = 0.0
 
     def injected(self, injection: Injection) -> None:
@@ -53,6 +58,15 @@ class Waits:
     def over(self, fault_id: str) -> None:
         """All of it is back, or does not come any more."""
         self._over.add(fault_id)
+
+    def told(self, fault_id: str, event: Event) -> None:
+        """Foliot said something of the ranks that this fault touches, after it began."""
+        standing = self._told.setdefault(fault_id, set())
+        if is_relief(event):
+            standing.discard(event.cause)
+        else:
+            standing.add(event.id)
+        self._changed_s = self._seconds.now_s
 
     async def leave_out(self) -> None:
         """Leaves out, until it is cancelled."""
@@ -75,7 +89,9 @@ class Waits:
         if fault.kind in OF_PATHS:
             moved = fault.id in self._moved and injection.healed_ns is None and fault.times is None
             return not moved and fault.id not in self._over
-        return injection.healed_ns is None and fault.lasts_s is not None
+        if injection.healed_ns is None:
+            return fault.lasts_s is not None and fault.id not in self._told
+        return bool(self._told.get(fault.id))
 
     def _moments(self) -> Iterator[float]:
         for fault in self._scenario.faults:

@@ -95,8 +95,8 @@ class _Reader:
         fabric = self._table(tables, FabricSpec, "fabric")
         faults = self._faults(tables)
         jobs = self._array(tables, JobSpec, "job")
+        train = self._table(tables, TrainSpec, "train") or TrainSpec()
         if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults and jobs too.
-            train = self._table(tables, TrainSpec, "train") or TrainSpec()
             specs = _specs(tables, jobs, train)
             hosts = _trained(specs, jobs, fabric)
             self._judge(fabric, faults, hosts, replaceable=any(each.is_replaceable for each in specs))
@@ -111,7 +111,7 @@ class _Reader:
             workload = WorkloadSpec(kind="none")
         else:
             self._judge_load(workload, tables)
-        self._judge_run(run, jobs, workload)
+        self._judge_run(run, jobs, workload, train)
         present = [fault for fault in faults if fault is not None]
         jobs_there = [job for job in jobs if job is not None]
         ends = [fault.at_s + (fault.lasts_s or 0.0) for fault in present]
@@ -121,7 +121,7 @@ class _Reader:
             clock=self._table(tables, ClockSpec, "clock") or ClockSpec(),
             services=self._services(tables.get("services", {})),
             workload=workload,
-            train=self._table(tables, TrainSpec, "train") or TrainSpec(),
+            train=train,
             jobs=tuple(jobs_there),
             solo_s=run.solo_s,
             skip_waits=run.skip_waits,
@@ -161,9 +161,12 @@ class _Reader:
         if "train" in tables:
             self._refuse(("train",), "there are jobs; the keys of [train] go into the [[job]] of kind train")
 
-    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None], workload: WorkloadSpec) -> None:
-        if run.skip_waits and (jobs or workload.kind == "train"):
+    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None], workload: WorkloadSpec, train: TrainSpec) -> None:
+        if run.skip_waits and jobs:
             self._refuse(("run", "skip_waits"), "skip_waits: what a job gets is measured for as long as the run lasts")
+        if run.skip_waits and workload.kind == "train" and train.outlives_ranks:
+            reason = "skip_waits: nobody says when a job that lost a rank is whole again"
+            self._refuse(("run", "skip_waits"), reason)
         if run.solo_s is not None and not jobs:
             self._refuse(("run", "solo_s"), "solo_s goes with [[job]]s; there is none")
         for position, job in enumerate(jobs):
