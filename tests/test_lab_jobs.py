@@ -37,7 +37,8 @@ placed = "{placed}"
 """
 HOSTS = (["node0", "node2"], ["node1", "node3"])
 HALF = (0.25, 0.75)
-"""Between these is what a flow has that shares a link with one other, also on a machine that stands still at times."""
+"""Between these is what a flow has that shares a link with one other, by the medians of its steps. They are short, so
+that most of them are undisturbed also on a machine that stands still at times."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def report(tmp_path_factory):
     """The report of a run."""
     folder = tmp_path_factory.mktemp("jobs")
     jobs = [
-        JOB.format(placed=placed, number=number, hosts=json.dumps(hosts), rail=rail, step_mb=1 + number)
+        JOB.format(placed=placed, number=number, hosts=json.dumps(hosts), rail=rail, step_mb=0.5 + 0.5 * number)
         for placed, rail in (("collide", "rail0"), ("apart", "rail1"))
         for number, hosts in enumerate(HOSTS)
     ]
@@ -54,16 +55,18 @@ def report(tmp_path_factory):
 
 
 def test_jobs_that_collide_have_half_of_what_they_had_alone(report):
-    """Their slowest flow, and their steps; what is apart is as it was."""
+    """Their steps take twice as long; what is apart is as it was."""
     jobs = {job["name"]: job for job in report["jobs"]}
     for name, job in jobs.items():
         assert job["steps"] > 0
         assert job["solo_step_ms"] > 0
         assert len(job["flows"]) == 1
         assert f"job {name}: {job['steps']} steps, " in report["said"]
+        assert job["slowest_share"] > 0
+    shares = {name: job["solo_step_ms"] / job["step_ms"] for name, job in jobs.items()}
     for number in range(2):
-        assert HALF[0] < jobs[f"collide{number}"]["slowest_share"] < HALF[1]
-        assert HALF[1] < jobs[f"apart{number}"]["slowest_share"]
+        assert HALF[0] < shares[f"collide{number}"] < HALF[1], shares
+        assert HALF[1] < shares[f"apart{number}"], shares
 
 
 def test_the_link_that_they_share_is_named_and_no_other(report):
