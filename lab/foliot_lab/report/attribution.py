@@ -20,7 +20,8 @@ traffic of two NICs over one link. It explains an event about flows that begin o
 counts among the fault's own events.
 
 That a rank has no processor is explained where the lab saw itself that its process waited for one longer than those of
-its peers. Commands that follow from it are not.
+its peers. That a process is dead is explained where the lab saw itself that it stood still as long. Commands that follow
+from either are not.
 
 A cut bus or a missing service also explains everything that follows by its `cause` from an explained event. For all
 other faults, a `cause` is not enough: the event must be about the fault's own things.
@@ -101,7 +102,8 @@ def explain(
     Parameters:
         right: the ids of events about flows that are right by the lab's own truth, or end what was said before second
             0; None: it has no truth.
-        starved: the ids of events about ranks without a processor that are right by the lab's own samples.
+        starved: the ids of events about ranks without a processor, and processes that stood still, that are right by the
+            lab's own samples.
     """
     return _Sorter(faults, right, starved).sort(events, commands)
 

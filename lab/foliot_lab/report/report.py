@@ -23,6 +23,7 @@ from foliot_lab.report.message_times import lab_ns
 from foliot_lab.report.mismatch_report import MismatchReport, mismatch_reports
 from foliot_lab.report.rank_report import HangReport, StragglerReport, hang_reports, starved, straggler_reports
 from foliot_lab.report.replacement_report import ReplacementReport, befallen, replacement_reports
+from foliot_lab.report.standing import stood_still
 from foliot_lab.scenario.promises import OF_PATHS
 from foliot_lab.scenario.spec import Scenario  # noqa: TC001 - msgspec reads annotations at run time
 from foliot_lab.workload.train.record import TrainFault, TrainReport  # noqa: TC001 - msgspec reads annotations at run time
@@ -247,7 +248,7 @@ def build(evidence: Evidence) -> Report:
         evidence.commands,
         faults,
         right=None if evidence.jobs is None else right,
-        starved=starved(evidence),
+        starved=starved(evidence) | stood_still(evidence),
     )
     causes = {event.message.id: fault for fault, events in found.events.items() for event in events}
     ordered = {command.message.id: fault for fault, commands in found.commands.items() for command in commands}
