@@ -12,6 +12,7 @@ import msgspec
 
 from foliot_lab.faults.injection import ScenarioTime, run_timeline
 from foliot_lab.faults.waits import Waits
+from foliot_lab.faults.whole_job import generation, is_whole
 from foliot_lab.measure.budget import CannotCarryError, Now
 from foliot_lab.measure.bus_recorder import Collector
 from foliot_lab.measure.capacity_check import measure, refusal
@@ -29,7 +30,7 @@ from foliot_lab.report.evidence import Evidence
 from foliot_lab.report.map_report import map_report
 from foliot_lab.report.narration import Narrator
 from foliot_lab.report.report import build, witnessed
-from foliot_lab.scenario.promises import class_of
+from foliot_lab.scenario.promises import class_of, holds_up_all, takes_ranks
 from foliot_lab.scenario.spec import armed
 from foliot_lab.services.lab import Lab
 from foliot_lab.workload.workload import carried
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from foliot_lab.measure.wire_witness import Watch
     from foliot_lab.report.report import Conclusion, Report
     from foliot_lab.scenario.spec import FaultSpec, Scenario
-    from foliot_lab.workload.workload import Load
+    from foliot_lab.workload.workload import Job, Load
     from foliot_schemas import Command, Outcome
 
 _PATIENCE_S, _TRY_AGAIN_S = 60.0, 2.0
@@ -248,6 +249,9 @@ class _Run:
         self._narrator.start(self._scenario.faults, _LEAD_S)
         skipping = [asyncio.create_task(self._waits.leave_out())] if self._scenario.skip_waits else []
         watching = [asyncio.create_task(self._watch(witness, fault, seconds)) for fault in self._scenario.faults]
+        if load.job is not None and load.job.spec.is_replaceable:
+            held = (each for each in self._scenario.faults if holds_up_all(each.kind, each.where))
+            watching += [asyncio.create_task(self._mended(load.job, fault)) for fault in held]
         try:
             async with self._jobs(load, seconds):
                 await run_timeline(
@@ -314,6 +318,22 @@ class _Run:
                 return
             if not told_moved and self._lab.time.now_ns() > injection.healed_ns + RECOVERY_NS:
                 return
+
+    async def _mended(self, job: Job, fault: FaultSpec) -> None:
+        """Reports when the job has all its ranks again after a fault, until it is cancelled."""
+        before = -1
+        while True:
+            told = {each.message.node: each.message for each in self._collector.workers}.values()
+            if fault.id not in self._injections:
+                before = generation(told)
+            elif is_whole(told, before, job.count_without(self._taken())):
+                self._waits.whole(fault.id)
+            await asyncio.sleep(_LOOK_S)
+
+    def _taken(self) -> list[str]:
+        """The places whose processes a fault has taken from the job, and that it does not have back."""
+        lasting = [each for each in self._injections.values() if each.healed_ns is None]
+        return [each.where for each in lasting if takes_ranks(each.kind, each.where)]
 
     @contextlib.asynccontextmanager
     async def _clock_samples(self) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from virtual_loop import VirtualLoop
 BEFORE_S = 2.0
 CUT = '[[fault]]\nat_s = 10\nkind = "link-down"\nwhere = "node0.rail0"\n'
 RANK = '[workload]\nkind = "train"\n[[fault]]\nat_s = 10\nkind = "hang"\nwhere = "node2/rank"\nfor_s = 40\n'
+OUTLIVES = '[[job]]\nname = "train"\nkind = "train"\nuse = "foliot"\nspares = 1\n'
 RUN = "[run]\nduration_s = 100\nskip_waits = true\n"
 
 
@@ -35,11 +36,11 @@ def play(monkeypatch):
 
     Returns when each edge came and when the run ended, in s. Traffic moves one second after it was cut, and is back two
     seconds after the healing; None: it never is. A rank's hang is named so many seconds after it began, and
-    over so many after the healing; None: it never is.
+    over so many after the healing; None: it never is. A job is whole again so many seconds after each.
     """
     monkeypatch.setattr(injection, "prepare", lambda *_: Action(lambda: None, lambda: None))
 
-    def played(text, *, moves_s=1.0, back_s=2.0, says=None):
+    def played(text, *, moves_s=1.0, back_s=2.0, says=None, whole_s=None):
         scenario = parse_scenario(text)
 
         async def through():
@@ -53,6 +54,8 @@ def play(monkeypatch):
                     loop.call_later(back_s, waits.over, now.fault_id)
                 elif now.healed_ns is None and moves_s is not None:
                     loop.call_later(moves_s, waits.moved, now.fault_id)
+                if whole_s is not None:
+                    loop.call_later(whole_s, waits.whole, now.fault_id)
                 if says is not None:
                     state, after_s = ("absent", says[0]) if now.healed_ns is None else ("moving", says[1])
                     loop.call_later(after_s, waits.told, now.fault_id, hang(state))
@@ -119,14 +122,26 @@ def test_a_rank_holds_up_its_job_until_it_is_named_and_then_until_it_goes_on(pla
 
 
 @pytest.mark.parametrize(
+    ("kind", "lasts_s"),
+    [('"drain"\nwhere = "node1"\nfor_s = 40', 2 + 3), ('"reset"\nwhere = "node1/rank"', 0)],
+)
+def test_a_job_that_outlives_its_ranks_is_waited_for_until_it_is_whole(play, kind, lasts_s):
+    """After the fault and, where that gives the job something back, after its end as well."""
+    edges_s, ended_s = play(f"{OUTLIVES}[[fault]]\nat_s = 10\nkind = {kind}\n{RUN}", whole_s=2.0)
+    assert edges_s[-1] - edges_s[0] == pytest.approx(lasts_s, abs=0.5)
+    assert ended_s == pytest.approx(edges_s[-1] + 2 + 3, abs=0.5)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         '[[job]]\nname = "a"\nkind = "ring"\nstep_mb = 1\n',
-        '[workload]\nkind = "train"\n[train]\nuse = "foliot"\nspares = 1\n',
+        '[[job]]\nname = "a"\nkind = "train"\nfor_s = 9\n',
+        '[[job]]\nname = "a"\nkind = "train"\n[[job]]\nname = "b"\nkind = "ring"\nstep_mb = 1\n',
         '[workload]\nkind = "train"\n[train]\ncheckpoint_steps = 20\n',
     ],
 )
 def test_it_is_refused_where_nobody_knows_what_is_due(text):
-    """What jobs get is measured as long as the run lasts. When a job is whole again that lost a rank, nobody says."""
+    """What jobs get is measured as long as the run lasts. When torchrun has made a job whole again, nobody says."""
     with pytest.raises(ScenarioError, match="skip_waits"):
         parse_scenario(text + RUN)

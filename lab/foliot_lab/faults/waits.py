@@ -3,7 +3,7 @@
 How long a fault takes to be found, and traffic to be back, is the machine's. A scenario that gives each fault time
 enough on a slow machine waits on a quick one. With `skip_waits`, its next moment comes once all that has happened so
 far is over: cut traffic flows, what was healed is back on its way, and nothing else is amiss. A rank that holds up its
-job is named first, and then said to go on.
+job is named first, and then said to go on. A job whose ranks can be replaced is whole again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from foliot_lab.faults.injection import moments
-from foliot_lab.scenario.promises import OF_PATHS
+from foliot_lab.scenario.promises import OF_PATHS, holds_up_all
+from foliot_lab.scenario.spec import trained
 from foliot_schemas.event_kinds import is_relief
 
 if TYPE_CHECKING:
@@ -41,12 +42,20 @@ class Waits:
         self._injections: dict[str, Injection] = {}
         self._moved: set[str] = set()
         self._over: set[str] = set()
+        job = trained(scenario)
+        self._is_mended = job is not None and job[1].is_replaceable
+        """Whether ranks can be replaced, of a job that stands until they are."""
+        self._whole: set[str] = set()
         self._told: dict[str, set[str]] = {}
         """By fault of a rank that Foliot has named, the ids of its events that are not over."""
         self._changed_s = 0.0
 
     def injected(self, injection: Injection) -> None:
-        """A fault began or ended, or a flap did."""
+        """A fault began or ended, or a flap did.
+
+        What a fault took from a job may return at its end, for which the job is whole only later.
+        """
+        self._whole.discard(injection.fault_id)
         self._injections[injection.fault_id] = injection
         self._changed_s = self._seconds.now_s
 
@@ -67,6 +76,12 @@ class Waits:
         else:
             standing.add(event.id)
         self._changed_s = self._seconds.now_s
+
+    def whole(self, fault_id: str) -> None:
+        """The job has all ranks again after this fault, and goes on."""
+        if fault_id not in self._whole:
+            self._whole.add(fault_id)
+            self._changed_s = self._seconds.now_s
 
     async def leave_out(self) -> None:
         """Leaves out, until it is cancelled."""
@@ -89,6 +104,8 @@ class Waits:
         if fault.kind in OF_PATHS:
             moved = fault.id in self._moved and injection.healed_ns is None and fault.times is None
             return not moved and fault.id not in self._over
+        if self._is_mended and holds_up_all(fault.kind, fault.where):
+            return fault.id not in self._whole
         if injection.healed_ns is None:
             return fault.lasts_s is not None and fault.id not in self._told
         return bool(self._told.get(fault.id))

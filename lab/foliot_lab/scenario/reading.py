@@ -96,8 +96,8 @@ class _Reader:
         faults = self._faults(tables)
         jobs = self._array(tables, JobSpec, "job")
         train = self._table(tables, TrainSpec, "train") or TrainSpec()
+        specs = _specs(tables, jobs, train)
         if fabric is not None:  # Otherwise errors in the fabric would be blamed on the faults and jobs too.
-            specs = _specs(tables, jobs, train)
             hosts = _trained(specs, jobs, fabric)
             self._judge(fabric, faults, hosts, replaceable=any(each.is_replaceable for each in specs))
             for position, field, reason in job_problems(jobs, fabric):
@@ -111,7 +111,7 @@ class _Reader:
             workload = WorkloadSpec(kind="none")
         else:
             self._judge_load(workload, tables)
-        self._judge_run(run, jobs, workload, train)
+        self._judge_run(run, jobs, specs)
         present = [fault for fault in faults if fault is not None]
         jobs_there = [job for job in jobs if job is not None]
         ends = [fault.at_s + (fault.lasts_s or 0.0) for fault in present]
@@ -161,11 +161,11 @@ class _Reader:
         if "train" in tables:
             self._refuse(("train",), "there are jobs; the keys of [train] go into the [[job]] of kind train")
 
-    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None], workload: WorkloadSpec, train: TrainSpec) -> None:
-        if run.skip_waits and jobs:
+    def _judge_run(self, run: RunSpec, jobs: list[JobSpec | None], specs: list[TrainSpec]) -> None:
+        if run.skip_waits and jobs and not _goes_on_alone(jobs):
             self._refuse(("run", "skip_waits"), "skip_waits: what a job gets is measured for as long as the run lasts")
-        if run.skip_waits and workload.kind == "train" and train.outlives_ranks:
-            reason = "skip_waits: nobody says when a job that lost a rank is whole again"
+        if run.skip_waits and any(spec.is_restarted for spec in specs):
+            reason = "skip_waits: nobody says when a job that lost a rank is whole again, if torchrun restarts it"
             self._refuse(("run", "skip_waits"), reason)
         if run.solo_s is not None and not jobs:
             self._refuse(("run", "solo_s"), "solo_s goes with [[job]]s; there is none")
@@ -257,6 +257,12 @@ def _specs(tables: dict[str, Any], jobs: list[JobSpec | None], train: TrainSpec)
     if isinstance(workload, dict) and workload.get("kind") == "train":
         return [train]
     return [job.train() for job in jobs if job is not None and job.kind == "train"]
+
+
+def _goes_on_alone(jobs: list[JobSpec | None]) -> bool:
+    """Whether there is but one job, which trains for the whole run."""
+    lasting = (job is None or (job.kind == "train" and not job.at_s and job.for_s is None) for job in jobs)
+    return len(jobs) == 1 and all(lasting)
 
 
 def _trained(specs: list[TrainSpec], jobs: list[JobSpec | None], fabric: FabricSpec) -> dict[str, int]:

@@ -16,7 +16,7 @@ from foliot_lab.workload.flows import Flows, how_it_sends, plan_jobs
 from foliot_lab.workload.flows import plan as plan_flows
 from foliot_lab.workload.jobs import Jobs
 from foliot_lab.workload.train.merged_steps import merge, read_lines
-from foliot_lab.workload.train.places import file_stem, places
+from foliot_lab.workload.train.places import at, file_stem, places
 from foliot_lab.workload.train.ranks import Ranks, last_words
 from foliot_lab.workload.train.record import JobRecord, read
 from foliot_lab.workload.train.torchrun import Torchrun
@@ -111,6 +111,11 @@ class Job:
     def size(self) -> int:
         """The number of its ranks."""
         return sum(not place.is_spare for place in self._places)
+
+    def count_without(self, taken: Sequence[str]) -> int:
+        """The number of its processes, spares too, but for those at these places of faults."""
+        names = {place.name for place in self._places}
+        return len(names.difference(*(at(where, names) for where in taken)))
 
     async def begin(self) -> None:
         """Returns when every rank has done a step, and every spare stands by.
