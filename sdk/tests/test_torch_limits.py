@@ -135,9 +135,9 @@ DIES = textwrap.dedent(
 
     role, rank = sys.argv[1], int(sys.argv[2])
     if role == "dies":
-        threading.Timer(1.0, os._exit, (0,)).start()
         store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), is_master=False)
         store.add("joins", 1)
+        threading.Timer(1.0, os._exit, (0,)).start()
         dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     process_groups._CONNECTS = dt.timedelta(seconds=0.3)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
