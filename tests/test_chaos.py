@@ -24,7 +24,7 @@ def test_a_few_rounds_heal_with_nothing_done_twice_and_nothing_lost(tmp_path):
         pytest.skip(" ".join(missing))
     command = (
         "--anyway", "--rounds", "4", "--hosts", "3", "--seed", "11", "--armed", "off", "--victims", "probe", "agent",
-        "detector", "nats",
+        "detector", "nats", "--healed-within-s", str(patience(20)),
         "--folder", str(tmp_path / "lab"), "--json", str(tmp_path / "chaos.json"),
     )  # fmt: skip
     done = subprocess.run(

@@ -52,7 +52,7 @@ async def play(arguments: argparse.Namespace) -> tuple[list[Result], list[ledger
         await lab.ready()
         await asyncio.sleep(_SETTLE_S)
         with Witness.over(lab.nodes, {host: lab.fabric.host(host) for host in lab.plan.hosts}, lab.time) as witness:
-            rounds = Rounds(lab, witness, vitals)
+            rounds = Rounds(lab, witness, vitals, arguments.healed_within_s)
             await rounds.follow()
             results: list[Result] = []
             for number in range(arguments.first, arguments.first + arguments.rounds):
@@ -115,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="number of the first round (default: %(default)s)")
     parser.add_argument(
         "--within-s", type=float, default=math.inf, help="begin no round later than this (default: no limit)"
+    )
+    parser.add_argument(
+        "--healed-within-s", type=float, default=20.0, help="a round that takes longer is not healed (%(default)g)"
     )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--victims", nargs="+", choices=victims, help="(default: all that there are)")

@@ -31,9 +31,6 @@ _BEFORE_S = 0.08
 _LOOK_S = 0.03
 _TRIGGER_S = 1.0
 """The wait for a command before a round goes on without one. Armed agents need no command."""
-HEALED_WITHIN_S = 20.0
-"""The limit after the victim's return, and again after the end of the fault. Sync needs three windows of two seconds
-to find all clocks anew."""
 _REST_S = 0.1
 
 
@@ -73,12 +70,18 @@ class NotHealedError(RuntimeError):
 
 
 class Rounds:
-    """Runs rounds in a lab that stays up."""
+    """Runs rounds in a lab that stays up.
 
-    def __init__(self, lab: Lab, witness: Witness, vitals: Vitals) -> None:
+    Parameters:
+        healed_within_s: the limit of each wait: after the victim's return, and again after the end of the fault. Sync
+            needs three windows of two seconds to find all clocks anew.
+    """
+
+    def __init__(self, lab: Lab, witness: Witness, vitals: Vitals, healed_within_s: float) -> None:
         self._lab = lab
         self._witness = witness
         self._vitals = vitals
+        self._healed_within_s = healed_within_s
         self._event_heard = asyncio.Event()
         self._command_heard = asyncio.Event()
         self._home = self._in_force()
@@ -96,13 +99,13 @@ class Rounds:
         )  # fmt: skip
         try:
             await self._fault_with_victim(drawn, result)
-            await self._within(HEALED_WITHIN_S, self._trouble, "after the fault")
+            await self._within(self._trouble, "after the fault")
             result.fresh_moved_ms = await self._fresh(drawn.fresh_nic, result)
             result.healed = True
         except NotHealedError as error:
             result.why_not = str(error)
         with contextlib.suppress(NotHealedError):  # reported already
-            await self._within(HEALED_WITHIN_S, self._trouble, "at the end")
+            await self._within(self._trouble, "at the end")
         await asyncio.sleep(_REST_S)
         result.until_ns = self._lab.time.now_ns()
         return result
@@ -123,7 +126,7 @@ class Rounds:
             action.inject()
             try:
                 returned_ns = await (early or self._strike_later(drawn, result))
-                moved_ns = await self._seen(watch, injected_ns, "moved_ns", HEALED_WITHIN_S)
+                moved_ns = await self._seen(watch, injected_ns, "moved_ns")
                 result.moved_ms = round((moved_ns - injected_ns) * 1e-6, 1)
                 if drawn.moment != "restore":
                     result.recovery_s = await self._recovered(drawn, result.process, returned_ns, moved_ns)
@@ -133,7 +136,7 @@ class Rounds:
                 action.heal()
             if drawn.moment == "restore":
                 returned_ns = await self._strike_in_restoration(drawn, result)
-            restored_ns = await self._seen(watch, injected_ns, "restored_ns", HEALED_WITHIN_S)
+            restored_ns = await self._seen(watch, injected_ns, "restored_ns")
             if drawn.moment == "restore":
                 result.recovery_s = await self._recovered(drawn, result.process, returned_ns, restored_ns)
             until_ns = self._lab.time.now_ns()
@@ -143,7 +146,7 @@ class Rounds:
 
     async def _ways_known(self, watch: Watch) -> None:
         """Waits until every pair's way of before is known, also where the witness's thread is late."""
-        deadline_s = time.monotonic() + HEALED_WITHIN_S
+        deadline_s = time.monotonic() + self._healed_within_s
         await asyncio.sleep(_BEFORE_S)
         while not all((pulses.arrived_ns > 0).any() for pulses in self._witness.look(watch).values()):
             if time.monotonic() > deadline_s:
@@ -198,13 +201,13 @@ class Rounds:
             idle = self._vitals.idle(process, returned_s, restarted=drawn.means != "SIGSTOP")
             return idle or await self._vitals.missing()
 
-        await self._within(HEALED_WITHIN_S, trouble, "after the victim's return")
+        await self._within(trouble, "after the victim's return")
         return round(max(max(flowed_ns, self._lab.time.now_ns()) - returned_ns, 0) * 1e-9, 2)
 
     async def _demanded(self) -> None:
         """Waits until the fault's event was told, so that a returned process has been back for a while."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event_heard.wait(), HEALED_WITHIN_S)
+            await asyncio.wait_for(self._event_heard.wait(), self._healed_within_s)
 
     async def _trouble(self) -> list[str]:
         if self._in_force() != self._home:
@@ -219,15 +222,15 @@ class Rounds:
         """The ways of every node, as the remediator has written them."""
         return {node: (paths.away, paths.placements) for node, paths in self._lab.readiness.placed.items()}
 
-    async def _within(self, patience_s: float, trouble: Callable[[], Awaitable[list[str]]], when: str) -> None:
-        deadline_s = time.monotonic() + patience_s
+    async def _within(self, trouble: Callable[[], Awaitable[list[str]]], when: str) -> None:
+        deadline_s = time.monotonic() + self._healed_within_s
         while words := await trouble():
             if time.monotonic() > deadline_s:
                 raise NotHealedError(f"{when}: {'; '.join(words)}")
             await asyncio.sleep(_LOOK_S)
 
-    async def _seen(self, watch: Watch, injected_ns: int, moment: str, patience_s: float) -> int:
-        deadline_s = time.monotonic() + patience_s
+    async def _seen(self, watch: Watch, injected_ns: int, moment: str) -> int:
+        deadline_s = time.monotonic() + self._healed_within_s
         while True:
             await asyncio.sleep(_LOOK_S)
             verdict: Verdict = judge(self._witness.look(watch), injected_ns)
@@ -250,11 +253,11 @@ class Rounds:
             injected_ns = self._lab.time.now_ns()
             action.inject()
             try:
-                moved_ns = await self._seen(watch, injected_ns, "moved_ns", HEALED_WITHIN_S)
+                moved_ns = await self._seen(watch, injected_ns, "moved_ns")
                 await self._demanded()
             finally:
                 action.heal()
-            await self._seen(watch, injected_ns, "restored_ns", HEALED_WITHIN_S)
+            await self._seen(watch, injected_ns, "restored_ns")
             until_ns = self._lab.time.now_ns()
             result.demands.append(Demand(fault="carrier", nic=nic, from_ns=injected_ns, until_ns=until_ns))
         except NotHealedError as error:
