@@ -77,7 +77,7 @@ async def recorded_job(folder, fault=""):
     """A job with a fault (``hang``, ``mismatch``) whose ranks are heard. Gives its batches, events and processes."""
     (folder / "rank.py").write_text(RANK)
     batches, events, ranks = [], [], []
-    pipeline = Pipeline(DetectorSettings(hang_s=1.0))
+    pipeline = Pipeline(DetectorSettings())
     nic = Nic(
         name="node0.rail0", rail="rail0", device="eth0", address="10.0.0.1", clock="node0", entropies=(0,),
         service_address="10.200.0.1", path_addresses=("100.64.0.1",),
