@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from difflib import unified_diff
 from pathlib import Path
 
@@ -22,12 +23,10 @@ from foliot_lab.measure.clock_truth import LabTime
 from foliot_lab.measure.outages import End, Pair, judge
 from foliot_lab.measure.wire_witness import Witness
 from foliot_lab.scenario.spec import FabricSpec, FaultSpec, Scenario
+from foliot_lab.scenario.topology import Port
 
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=4)
 PATIENCE_S = 60.0
-_ON_THE_WAY_S = 0.3
-"""What was sent is at the fault by then: where the kernel is busy, its thread for softirqs takes packets from one
-device to the next some time later."""
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RTMGRP_LINK, RTM_NEWLINK, IFF_LOWER_UP = 1, 16, 0x1_0000  # linux/rtnetlink.h, linux/if.h
 
@@ -97,14 +96,40 @@ def exchange(one: socket.socket, other: socket.socket) -> None:
         assert sink.recv(64) == b"hello"
 
 
-def lost(one: socket.socket, other: socket.socket, action: Action, sent: int) -> tuple[int, int]:
-    """The numbers of datagrams, out of so many each way, that the fault swallows: from one to other, and back."""
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Waits for what the kernel does.
+
+    Where it is busy, its thread for softirqs takes packets from one device to the next some time later.
+    """
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def hooked(fabric: Fabric, port: Port) -> int:
+    """Packets that have come by filters of a port, those that were dropped too."""
+    queues = json.loads(output(fabric.namespace(port.owner), TC, "-s", "-j", "qdisc", "show", "dev", port.device))
+    return next(int(queue["packets"]) for queue in queues if queue["kind"] == "clsact")
+
+
+def taken(fabric: Fabric, router: str) -> int:
+    """Packets that a router has taken from its devices, those for which it had no route too."""
+    shown = output(fabric.namespace(router), "cat", "/proc/net/snmp").splitlines()
+    names, values = (line.split() for line in shown if line.startswith("Ip:"))
+    return int(values[names.index("InReceives")])
+
+
+def lost(fabric: Fabric, one: socket.socket, other: socket.socket, sent: int, **fault: object) -> tuple[int, int]:
+    """The numbers of datagrams, out of so many each way, that a fault swallows: from one to other, and back."""
+    action, far = action_of(fabric, **fault), fabric.plan.links[str(fault["where"])].far
     exchange(one, other)
+    before, ways = hooked(fabric, far), 1 if str(fault["kind"]).endswith("-one-way") else 2
     action.inject()
     for source, sink in ((one, other), (other, one)):
         for _ in range(sent):
             source.sendto(b"x", sink.getsockname())
-    time.sleep(_ON_THE_WAY_S)
+    wait_for(lambda: hooked(fabric, far) >= before + ways * sent)
     action.heal()
     swallowed = []
     for source, sink in ((one, other), (other, one)):
@@ -148,15 +173,15 @@ def test_a_cut_link_is_seen_by_its_near_end_and_comes_back(fabric, where):
 @pytest.mark.net
 def test_a_cut_nic_hears_nothing_until_it_is_healed(fabric):
     """Packets to a host without carrier are lost for good, and later packets flow again."""
-    action, index = (
-        action_of(fabric, kind="link-down", where="node0.rail0"),
-        fabric.plan.links["node0.rail0"].near.index,
-    )
+    action, link = action_of(fabric, kind="link-down", where="node0.rail0"), fabric.plan.links["node0.rail0"]
+    index, leaf = link.near.index, link.far.owner
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other, link_messages(fabric, "node0") as messages:
         exchange(one, other)
         action.inject()
         assert next_carrier(messages, index) is False
+        before = taken(fabric, leaf)
         other.sendto(b"into the black hole", one.getsockname())
+        wait_for(lambda: taken(fabric, leaf) > before)
         action.heal()
         assert next_carrier(messages, index) is True
         exchange(one, other)
@@ -177,15 +202,14 @@ def test_an_administrators_down_gives_the_route_back(fabric):
 def test_a_one_way_drop_at_a_nic_drops_what_the_nic_sends_and_nothing_else(fabric):
     """All datagrams from the host vanish without an error; all to it arrive."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        action = action_of(fabric, kind="drop-one-way", where="node0.rail0")
-        assert lost(one, other, action, 100) == (100, 0)
+        assert lost(fabric, one, other, 100, kind="drop-one-way", where="node0.rail0") == (100, 0)
 
 
 @pytest.mark.net
 def test_a_drop_drops_both_ways(fabric):
     """All datagrams from the host and to it vanish."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        assert lost(one, other, action_of(fabric, kind="drop", where="node0.rail0"), 100) == (100, 100)
+        assert lost(fabric, one, other, 100, kind="drop", where="node0.rail0") == (100, 100)
 
 
 @pytest.mark.net
@@ -200,15 +224,15 @@ def test_a_one_way_drop_in_the_fabric_drops_what_goes_up(fabric):
     assert spine is not None
     where = f"rail0.leaf0-{spine.partition('.')[2]}"
     with bound(fabric, "node0", port) as one, bound(fabric, "node3", port) as other:
-        assert lost(one, other, action_of(fabric, kind="drop-one-way", where=where), 50) == (50, 0)
-        assert lost(one, other, action_of(fabric, kind="drop", where=where), 50) == (50, 50)
+        assert lost(fabric, one, other, 50, kind="drop-one-way", where=where) == (50, 0)
+        assert lost(fabric, one, other, 50, kind="drop", where=where) == (50, 50)
 
 
 @pytest.mark.net
 def test_a_loss_takes_about_its_share(fabric):
     """Of 2,000 datagrams each way through a loss of 0.2, between 280 and 520 are lost: 6.7 sigma to either side."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        for swallowed in lost(one, other, action_of(fabric, kind="loss", where="node0.rail0", share=0.2), 2000):
+        for swallowed in lost(fabric, one, other, 2000, kind="loss", where="node0.rail0", share=0.2):
             assert 280 < swallowed < 520
 
 
@@ -216,7 +240,7 @@ def test_a_loss_takes_about_its_share(fabric):
 def test_a_loss_one_way_takes_its_share_of_what_the_nic_sends_and_nothing_else(fabric):
     """Likewise."""
     with bound(fabric, "node0") as one, bound(fabric, "node3") as other:
-        forth, back = lost(one, other, action_of(fabric, kind="loss-one-way", where="node0.rail0", share=0.2), 2000)
+        forth, back = lost(fabric, one, other, 2000, kind="loss-one-way", where="node0.rail0", share=0.2)
     assert 280 < forth < 520
     assert back == 0
 
@@ -288,12 +312,6 @@ def test_the_witness_sees_an_mtu_hole_by_pulses_of_full_size_alone(fabric):
         def come(watch, since_ns):
             seen = witness.look(watch).values()
             return all(((pulses.sent_ns > since_ns) & (pulses.arrived_ns > 0)).any() for pulses in seen)
-
-        def wait_for(condition):
-            deadline_s = time.monotonic() + PATIENCE_S
-            while not condition():
-                assert time.monotonic() < deadline_s
-                time.sleep(0.01)
 
         wait_for(lambda: come(small, 0) and come(large, 0))
         injected_ns = lab.now_ns()
