@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -51,14 +52,20 @@ def _load() -> None:
 
 
 def _status(family: str, given: argparse.Namespace) -> int:
-    """How the fuzzing of a family ended, in a process of its own: what fuzzes never returns."""
+    """How the fuzzing of a family ended, in a process of its own: what fuzzes never returns.
+
+    The corpus stays, with what was found, if anything was.
+    """
     sys.stdout.flush()
     if family == "native":
         return _sanitized(0 if given.runs else given.seconds)
+    corpus = Path(tempfile.mkdtemp(prefix=f"foliot-fuzz-{family}-"))
     if child := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if not (status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])):
+            shutil.rmtree(corpus)
+        return status
     try:
-        _fuzz(family, given)
+        _fuzz(family, corpus, given)
     except Exception:  # noqa: BLE001 - whatever it is, the other families are fuzzed
         traceback.print_exc()
     finally:
@@ -71,13 +78,12 @@ def _sanitized(seconds: int) -> int:
     return sanitized.run(seconds)
 
 
-def _fuzz(family: str, given: argparse.Namespace) -> None:
+def _fuzz(family: str, corpus: Path, given: argparse.Namespace) -> None:
     import atheris  # noqa: PLC0415 - as above
     import mutation  # noqa: PLC0415 - as the seeds
     import seeds  # noqa: PLC0415 - after what it shares with the targets
     import targets  # noqa: PLC0415 - is there already
 
-    corpus = Path(tempfile.mkdtemp(prefix=f"foliot-fuzz-{family}-"))
     for number, seed in enumerate(seeds.of(family)):
         (corpus / f"seed-{number}").write_bytes(seed)
     limits = [f"-runs={given.runs}"] if given.runs else [f"-max_total_time={given.seconds}"]
