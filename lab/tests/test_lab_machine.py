@@ -1,11 +1,12 @@
 """What a run's machine and code were: shares of processor time, a fixed piece of work, the commit."""
 
 import subprocess
+import time
 
 import pytest
 
 from foliot_lab.measure import machine
-from foliot_lab.measure.machine import CpuTimes, commit, fixed_work_s
+from foliot_lab.measure.machine import QUICK_WORK_S, CpuTimes, commit, fixed_work_s, slowness
 
 STAT = "cpu  100 20 30 700 50 0 10 5 90 0\ncpu0 50 10 15 350 25 0 5 2 45 0\nintr 1\n"
 
@@ -40,6 +41,14 @@ def test_more_work_takes_longer(monkeypatch):
     add = machine._add
     monkeypatch.setattr(machine, "_add", lambda: [add() for _ in range(20)])
     assert 0 < quick < fixed_work_s()
+
+
+def test_a_machine_is_as_slow_as_work_takes_by_the_clock_on_the_wall(monkeypatch):
+    """Waits count, and a quicker machine than the one that is compared with is none that is slow."""
+    monkeypatch.setattr(machine, "fixed_work_s", lambda: time.sleep(3 * QUICK_WORK_S))
+    assert slowness() >= 3
+    monkeypatch.setattr(machine, "QUICK_WORK_S", 3_600.0)
+    assert slowness() == 1
 
 
 def git(folder, *arguments):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from foliot_lab.measure.machine import CpuTimes, fixed_work_s
+from foliot_lab.measure.machine import QUICK_WORK_S, CpuTimes, fixed_work_s
 from foliot_lab.scenario.job_traffic import sent_mbps
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ CARRIED = Demand(left=0.05, yielded=0.5)
 shows the queue. The scheduler shares processors out evenly. The lab is many processes, so it gets its share of the
 time that few others use."""
 
-_WORK_S = 0.213
-"""`fixed_work_s` on the machine where the costs below were measured. The scenarios had two, four and eight hosts on
-two rails, and each NIC sent half of its link's rate. All processes together kept 0.27, 0.49 and 0.87 processors
-busy."""
+# Measured on a machine where `fixed_work_s` is QUICK_WORK_S. The scenarios had two, four and eight hosts on two rails,
+# and each NIC sent half of its link's rate. All processes together kept 0.27, 0.49 and 0.87 processors busy.
 _ONCE, _PER_HOST, _PER_NIC, _PER_PATH = 0.11, 0.026, 0.0265, 0.0008
 """Processors kept busy: by the central services and the lab, by each host, by each NIC, and by each NIC's paths. The
 last counts per other NIC of the same rail."""
@@ -123,7 +121,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
     def cost(self, scenario: Scenario | ProcessLoad) -> Cost:
         """The cost of a scenario or load on this machine."""
-        return Cost(*(busy * self.fixed_work_s / _WORK_S for busy in cost(scenario)))
+        return Cost(*(busy * self.fixed_work_s / QUICK_WORK_S for busy in cost(scenario)))
 
     def left_by(self, scenario: Scenario | ProcessLoad) -> float:
         """Share of the processors, or of the quota, that a scenario or load would leave idle.
@@ -147,7 +145,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
             f"{named(scenario)} would keep {needed:.2g} of this machine's {self.processors} processors busy{quota}, "
             f"and {demand.left:.0%} must be left:"
             f" {self.idle_cpu:.0%} are idle now, {self.stolen_cpu:.0%} of busy time is stolen, and a piece of work "
-            f"that takes {_WORK_S:.2f} s on a quick machine"
+            f"that takes {QUICK_WORK_S:.2f} s on a quick machine"
             f" takes {self.fixed_work_s:.2f} s here. {advice}"
         )
 

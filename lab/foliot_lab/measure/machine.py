@@ -20,6 +20,8 @@ from foliot import native
 _ROUNDS = 60
 """Rounds of the fixed piece of work: 0.2 s in all on a quick 2-core virtual machine. A clock of a millisecond
 resolves that."""
+QUICK_WORK_S = 0.213
+"""`fixed_work_s` on that machine."""
 _ADDITIONS, _NUMBERS, _MESSAGES = 25_000, 65_536, 700
 """The parts of a round. Each takes about a third of its time on that machine, like the work of a probe or a
 detector."""
@@ -93,6 +95,16 @@ def fixed_work_s() -> float:
                     here.send(_BYTES)
                     there.recv(len(_BYTES))
         return round(time.thread_time() - began_s, 4)
+
+
+def slowness() -> float:
+    """How many times as long as alone on a quick machine a fixed piece of work takes here and now; at least 1.
+
+    Waits for a processor count. It says how much longer than there one may have to wait for what computes.
+    """
+    began_s = time.monotonic()
+    fixed_work_s()
+    return max(1.0, (time.monotonic() - began_s) / QUICK_WORK_S)
 
 
 def _add() -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
+from foliot_lab.measure.machine import slowness
 from foliot_lab.scenario.job_traffic import hosts_of, rails_of
 from foliot_lab.scenario.spec import TRAIN
 from foliot_lab.services.readiness import NotReadyError
@@ -39,7 +40,8 @@ _FLOWS_OPEN_S = 60.0
 """The time for all flows to carry their first byte. A second is enough on a quick machine, and a run ends if it is
 over."""
 _JOB_BEGINS_S = 120.0
-"""The time for every rank to import PyTorch, all on the same few processors."""
+"""The time for every rank to import PyTorch, all on the same few processors, where these are quick and not taken. On
+others it is longer, see `slowness`."""
 _SETTLE_S, _LONGEST_SETTLE_S = 3.0, 30.0
 """The time for traffic to settle. So many imports may stall probes, and the detector takes their paths for dead for
 a moment. The run does not count that."""
@@ -201,8 +203,9 @@ class Job:
         return len(self._places) // (self.spec.ranks_per_host if self.spec.is_restarted else 1)
 
     async def _begun(self, names: Sequence[str]) -> None:
+        within_s = _JOB_BEGINS_S * await asyncio.to_thread(slowness)
         try:
-            async with asyncio.timeout(_JOB_BEGINS_S):
+            async with asyncio.timeout(within_s):
                 while waiting := [name for name in names if not self._has_begun(name)]:
                     for ended in self._ranks.ended:
                         raise NotReadyError(f"the rank of {ended.node} ended: {ended.reason} (see {self.folder})")
@@ -210,7 +213,7 @@ class Job:
         except TimeoutError:
             said = last_words(self._ranks.log(waiting[0]))
             raise NotReadyError(
-                f"after {_JOB_BEGINS_S:.0f} s the job had not begun on {', '.join(waiting)}; {waiting[0]}: {said}"
+                f"after {within_s:.0f} s the job had not begun on {', '.join(waiting)}; {waiting[0]}: {said}"
             ) from None
 
     def _has_begun(self, name: str) -> bool:
