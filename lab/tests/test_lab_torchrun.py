@@ -64,6 +64,7 @@ async def test_a_lost_host_is_replaced_by_one_that_stands_by(tmp_path, started):
     assert {option(words, "--nnodes") for words in started} == {"2"}
     assert {option(words, "--nproc-per-node") for words in started} == {"2"}
     assert {option(words, "--rdzv-endpoint") for words in started} == {"front-node0:29500"}
+    assert {option(words, "--log-dir") for words in started} == {str(tmp_path / "torchrun")}
     assert [option(words, "--record") for words in started] == ["node0/rank{local}", "node1/rank{local}"]
     started.clear()
     running.lose_host("node2")

@@ -161,7 +161,7 @@ class Torchrun:
             "--nnodes", str(len(self._hosts)), "--nproc-per-node", str(each), "--rdzv-backend", "c10d",
             "--rdzv-endpoint", f"{self._front(first)}:{STORE_PORT}", "--rdzv-id", "lab",
             "--rdzv-conf", f"is_host={is_first}", "--local-addr", self._front(host),
-            "--max-restarts", str(_MOST_RESTARTS),
+            "--max-restarts", str(_MOST_RESTARTS), "--log-dir", str(self.folder / "torchrun"),
         ]  # fmt: skip
 
     def _pid_file(self, name: str) -> Path:
