@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,19 @@ def _group(path: str) -> str:
     So no lab takes the processors from another.
     """
     return _LAB if "mark.e2e" in (Path(__file__).parent / path).read_text() else path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whatever programs that tests start leave among temporary files goes when the tests are over: browsers leave some.
+
+    The folders of pytest itself stay where they are, for who looks into them afterwards.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # its parent has done so
+    tempfile.gettempdir()  # this process's, from now on
+    folder = tempfile.TemporaryDirectory(prefix="foliot-tests-", ignore_cleanup_errors=True)
+    os.environ["TMPDIR"] = folder.name
+    config.add_cleanup(folder.cleanup)
 
 
 def pytest_sessionstart() -> None:
