@@ -24,11 +24,14 @@ PROGRAM = textwrap.dedent(
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
     import foliot.torch
+    from foliot.torch import stuck_waits
     from foliot.torch.changes import Changes
     from foliot.torch.process_groups import default_join
     from foliot.torch.stuck_waits import StuckWaits
 
     rank, kind = int(os.environ["RANK"]), sys.argv[1]
+    if kind == "ddp":  # it goes on by itself, however long the machine stands still meanwhile
+        stuck_waits._GIVE_UP_S = float("inf")
     torch.set_num_threads(1)
     foliot.torch.record("stuck", socket="/no/agent")
     store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=rank == 1, world_size=2)
