@@ -303,9 +303,8 @@ async def test_connections_that_say_nothing_are_closed(heard, monkeypatch):
     """They would keep ranks out."""
     monkeypatch.setattr(rank_socket, "_SAYS_NOTHING_S", 0.1)
     monkeypatch.setattr(rank_socket, "_MOST_CONNECTIONS", 4)
-    for _ in range(4):
-        heard.speak()
-    await asyncio.sleep(0.3)
+    silent = [heard.speak() for _ in range(4)]
+    await until(lambda: all(each.is_cut_off() for each in silent))
     heard.speak(packet())
 
     await until(lambda: state(heard) == "running")

@@ -15,6 +15,7 @@ import pytest
 from speaking import NOW_NS, SPEAKER, S, hearing, until, worker, worker_said
 from test_agent_ranks import packet
 
+from foliot_agent.core import job_workers
 from foliot_agent.core.job_workers import JobWorkers
 from foliot_agent.core.worker_report import read
 from foliot_agent.ranks import rank_socket
@@ -204,6 +205,7 @@ async def test_a_worker_is_told_at_once_when_its_stage_changes(heard, monkeypatc
 async def test_errors_of_gpus_are_told_at_once_with_the_workers_of_each_job(heard, monkeypatch):
     """Each kind once, for an hour; and whose processes the workers are."""
     monkeypatch.setattr(rank_socket, "_EACH_S", 1_000)
+    monkeypatch.setattr(job_workers, "_EACH_NS", 1_000 * S)
     heard.note_gpu_error(31)
     heard.speak(worker())
     await until(lambda: last(heard) == {7: ("training", "running")})
