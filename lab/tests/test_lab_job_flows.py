@@ -135,10 +135,10 @@ class Turned:
             time.sleep(0.002)
 
     def for_ms(self, lasting_ms):
-        """Turns for a while; the time before and after."""
+        """Turns for a while; the time before and after, of which the record has all."""
         began_ns = self.now_ns()
-        self.until(lambda: self.now_ns() > began_ns + lasting_ms * MS)
-        return began_ns, self.now_ns()
+        self.until(lambda: self.record.written_ns > began_ns + lasting_ms * MS)
+        return began_ns, self.record.written_ns
 
 
 @pytest.fixture
