@@ -127,12 +127,12 @@ async def test_torchrun_starts_a_job_again_from_its_checkpoint(hosts, wires, unt
     def arguments(name):
         return ["--record", str(folder / f"{name}.jsonl"), "--lever", str(running.lever(name)), *lines]
 
-    lines = ["--checkpoints", str(folder), "--checkpoint-steps", "4", "--steps", "12", *SMALL]
+    lines = ["--checkpoints", str(folder), "--checkpoint-steps", "20", "--steps", "40", *SMALL]
     try:
         running.lever("node1").parent.mkdir(parents=True)
-        running.lever("node1").write_text("data-slow 100")
+        running.lever("node1").write_text("data-slow 150")  # three seconds from one checkpoint to the next
         await running.start("foliot_lab.workload.train.job", hosts.places, arguments)
-        await until(lambda: max(steps_of(folder / "node1.jsonl"), default=0) >= 5, DEADLINE_S)
+        await until(lambda: max(steps_of(folder / "node1.jsonl"), default=0) >= 21, DEADLINE_S)
         first = running.pid("node1/rank")
         running.signal("node1/rank", signal.SIGKILL)
         running.lever("node1").unlink()
@@ -142,13 +142,13 @@ async def test_torchrun_starts_a_job_again_from_its_checkpoint(hosts, wires, unt
     assert first
     assert [ended.status for ended in running.ended] == [0, 0], running.ended
     done = steps_of(folder / "node0.jsonl")
-    assert done[-1] == 11
-    assert 4 in done[done.index(4) + 1 :], "the step after the checkpoint was done again"
-    assert 3 not in done[4:]
+    assert done[-1] == 39
+    assert 20 in done[done.index(20) + 1 :], "the step after the checkpoint was done again"
+    assert 19 not in done[20:]
     whole = merge({name: read_lines(folder / f"{name}.jsonl", 0) for name in ADDRESSES}, 2)
     assert len(whole.again_ns) > 0
     assert not list(folder.glob("*.new"))
-    undisturbed = await hosts.through("undisturbed", *SMALL, "--steps", "12")
+    undisturbed = await hosts.through("undisturbed", *SMALL, "--steps", "40")
     other = merge({name: read_lines(undisturbed / f"{name}.jsonl", 0) for name in ADDRESSES}, 2)
     assert whole.loss_sha256(None) == other.loss_sha256(None)
 
