@@ -686,6 +686,54 @@ def test_what_an_earlier_run_said_is_ended_by_the_next(fabric):
     assert (relief.state, relief.who, relief.cause, relief.fault) == ("clear", event.who, event.id, event.fault)
 
 
+@pytest.mark.parametrize("widened", [True, False], ids=["the link becomes wide", "the flow is short elsewhere"])
+def test_what_an_earlier_run_said_is_ended_though_both_flows_go_on(fabric, widened):
+    """One of them could never get as much as the slowest. The queue has drained, which this run has seen stand."""
+    fabric.mbps[f"{nic(1)}/out"] = 53.0
+    flows = collide(fabric)
+    for flow in flows:
+        flow.weight = 1.0
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    assert event.evidence["slowest"] == flows[0].name
+    fabric.start_detector()
+    fabric.detector.resume(event)
+    fabric.run(2)
+    if widened:
+        fabric.mbps |= dict.fromkeys(event.related["links"], 200.0)
+    else:
+        fabric.mbps[f"{nic(2)}/in"] = 40.0
+    fabric.run(10 + AFTER_S)
+    assert ("clear", event.who) in verdicts(fabric.take())
+
+
+def test_what_an_earlier_run_said_of_a_nic_is_ended_though_its_flows_go_on(fabric):
+    """They are short elsewhere by then. Of its queue, round trips tell."""
+    collide(fabric, [(0, 2), (0, 3)])
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.start_detector()
+    fabric.detector.resume(event)
+    fabric.run(3)
+    for link in (f"{nic(2)}/in", f"{nic(3)}/in"):
+        fabric.mbps[link], fabric.queues_us[link] = 30.0, 300.0
+    fabric.run(10 + AFTER_S)
+    assert ("clear", nic(0)) in verdicts(fabric.take())
+
+
+def test_what_an_earlier_run_said_is_not_ended_by_delays_that_were_never_shorter(fabric):
+    """The queue is as long as ever, so it is in all that this run has heard of delays."""
+    collide(fabric)
+    fabric.run(TOGETHER_S)
+    (event,) = fabric.take()
+    fabric.chance.uniform, fabric.spread = (lambda _, most: most), 0.0
+    fabric.run(3)
+    fabric.start_detector()
+    fabric.detector.resume(event)
+    fabric.run(25)
+    assert fabric.take() == []
+
+
 def test_what_was_over_is_not_taken_up(fabric):
     """Nor another kind of event."""
     clear = Event(id="f/clear", kind="contention", who="10.1.0.0", state="clear", at_ns=1, since_ns=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,6 +48,7 @@ _MOST_NAMES = 1_024
 """Names of a kind in an event, at most."""
 _GRACE_NS = 10 * _S
 """For how long a trouble of an earlier run stands while its flows and links are not told again."""
+_RESUMED = -1
 
 
 @dataclass(slots=True)
@@ -68,11 +69,11 @@ class _Open:
     usual_bps: dict[str, float]
     capacity_bps: float
     short_ns: int
-    """When flows were last short there."""
-    grace_ns: int = 0
-    """Until when it stands though nothing is known of it; 0: this run said it, and knows."""
-    names: tuple[str, ...] = field(default=())
+    """When flows were last short there; `_RESUMED`: an earlier run said so, and this one has not looked yet."""
+    names: tuple[str, ...]
     """Its links' names."""
+    queue_seen: bool
+    """Whether this run has seen its queue stand. Else delays may have it in their bases, and do not tell of its end."""
 
 
 class ContentionDetector:
@@ -110,8 +111,8 @@ class ContentionDetector:
             self._inferred.resume(link, event.related.get("paths", ()))
         self._open[event.who] = _Open(
             event=event, links=tuple(map(self._links.id_of, names)), flows=flows, names=names,
-            usual_bps=dict.fromkeys(flows, event.number("usual_mbps") * 1e6),
-            capacity_bps=event.number("capacity_mbps") * 1e6, short_ns=0, grace_ns=-1,
+            usual_bps={str(event.evidence.get("slowest", "")): event.number("usual_mbps") * 1e6},
+            capacity_bps=event.number("capacity_mbps") * 1e6, short_ns=_RESUMED, queue_seen=False,
         )  # fmt: skip
 
     def observe(self, seen: Seen, now_ns: int) -> list[Event]:
@@ -286,7 +287,7 @@ class ContentionDetector:
         )  # fmt: skip
         self._open[finding.who] = _Open(
             event=event, links=finding.links, flows=finding.flows, usual_bps=self._judge.usual_bps(finding),
-            capacity_bps=finding.capacity_bps, short_ns=now_ns, names=names,
+            capacity_bps=finding.capacity_bps, short_ns=now_ns, names=names, queue_seen=True,
         )  # fmt: skip
         return event
 
@@ -298,8 +299,8 @@ class ContentionDetector:
         """Takes out the troubles that are over."""
         hold_ns = round(self._settings.contention_clear_s * _S)
         for trouble in self._open.values():
-            if trouble.grace_ns < 0:
-                trouble.grace_ns = trouble.short_ns = now_ns + _GRACE_NS
+            if trouble.short_ns == _RESUMED:
+                trouble.short_ns = now_ns + _GRACE_NS
             if self._is_still(trouble, hot):
                 trouble.short_ns = max(trouble.short_ns, now_ns)
         over = [trouble for trouble in self._open.values() if now_ns - trouble.short_ns >= hold_ns]
@@ -312,13 +313,14 @@ class ContentionDetector:
             return self._is_still_unread(self._flows.row_of(trouble.event.who))
         if not trouble.links:
             return False
-        place = hot.of(trouble.links)
+        place, link = hot.of(trouble.links), trouble.links[0]
+        least_ns = hot.threshold_ns(link)
+        trouble.queue_seen |= place.queue_ns >= least_ns or self._own.stands(link)
         state, usual_bps, capacity_bps = trouble.event.state, trouble.usual_bps, trouble.capacity_bps
         if not self._judge.is_still(place, state, usual_bps, capacity_bps, _ENOUGH):
             return False
-        # An earlier run's trouble may be all that this one has seen of the delays, so they tell it nothing.
-        is_drained = place.queue_ns < _DRAINED * hot.threshold_ns(trouble.links[0])
-        return bool(trouble.grace_ns) or not (is_drained and self._own.is_drained(trouble.links[0]))
+        is_drained = place.queue_ns < _DRAINED * least_ns and self._own.is_drained(link)
+        return not (trouble.queue_seen and is_drained)
 
     def _is_still_unread(self, row: int) -> bool:
         flows = self._flows

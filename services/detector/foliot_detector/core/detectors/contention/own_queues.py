@@ -103,6 +103,10 @@ class OwnQueues:
         """The place of a NIC's queue, by the link that leaves it."""
         return Place((link,), float(self._wait_ns[link]), len(self._links.crossing(link)))
 
+    def stands(self, link: int) -> bool:
+        """Whether a queue that counts stands before a link."""
+        return bool(link < len(self._stands) and self._stands[link])
+
     def is_drained(self, link: int) -> bool:
         """Whether nothing waits at a link for longer than hosts take anyway, however much all delays vary."""
         wait_ns = self._wait_ns[link] if link < len(self._wait_ns) else np.inf
