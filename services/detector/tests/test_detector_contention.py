@@ -658,6 +658,29 @@ def test_a_receiver_that_tells_of_early_probes_makes_no_nic_full():
     assert fabric.take() == []
 
 
+@pytest.mark.parametrize("mbps", [1e6, 300.0])
+@pytest.mark.parametrize("receivers", [(5,), (4, 5)], ids=["to one", "to two by turns"])
+def test_a_sender_that_tells_of_quick_flows_makes_no_link_slower(mbps, receivers):
+    """Their receivers' ports count no such flows, so the link never carried as much."""
+    fabric = idle(2, hosts=3)
+    lies = []
+    for receiver in receivers:
+        fabric.send_by(2, receiver, 0)
+        lies.append(fabric.begin(2, receiver, wants=1.0))
+    for turn in range(8):
+        for number, lie in enumerate(lies):
+            told = mbps if turn % len(lies) == number else 0.0
+            lie.told = {"acked_bytes": round(told * 1e6 / 16), "busy_ns": 500 * MS}
+        fabric.run(0.5)
+    fabric.end()
+    fabric.run(1)
+    for source in (0, 1):
+        fabric.send_by(source, source + 3, 0)
+        fabric.begin(source, source + 3)
+    fabric.run(TOGETHER_S)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+
+
 def test_a_senders_word_of_its_own_flows_is_believed(fabric):
     """It says that they wait in its own host, and the place is its own NIC."""
     collide(fabric, [(0, 2), (0, 3)])

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from foliot.jobs import jobs_of
-from foliot.link_map import is_inferred
+from foliot.link_map import is_inferred, link_in
 from foliot_detector.core.detectors.contention.flow_table import FlowTable
 from foliot_detector.core.detectors.contention.hot_places import HotPlaces
 from foliot_detector.core.detectors.contention.inferred_links import InferredLinks
@@ -17,6 +17,7 @@ from foliot_detector.core.detectors.contention.link_index import LinkIndex
 from foliot_detector.core.detectors.contention.link_loads import LinkLoads
 from foliot_detector.core.detectors.contention.own_queues import OwnQueues
 from foliot_detector.core.detectors.contention.path_queues import SLOT_NS, PathQueues
+from foliot_detector.core.detectors.contention.port_rates import PortRates
 from foliot_detector.core.detectors.contention.verdict import Finding, Judge
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.state.path_table import Delays
@@ -88,15 +89,17 @@ class ContentionDetector:
         self._settings = settings
         self._queues = PathQueues(inventory.paths)
         self._links = LinkIndex(inventory)
+        self._ports = PortRates(inventory)
         self._flows = FlowTable(inventory, self._links)
         self._loads = LinkLoads()
         self._inferred = InferredLinks(inventory, self._links, self._flows, self._loads, self._queues)
         self._own = OwnQueues(self._queues, self._links, self._flows, self._loads)
-        self._judge = Judge(inventory, self._links, self._flows, self._loads, settings.contention_share)
+        self._judge = Judge(
+            inventory, self._links, self._flows, self._loads, self._ports, share=settings.contention_share
+        )
         self._judge.correlations = self._inferred.correlation
         self._pending: dict[tuple[str, str], _Pending] = {}
         self._open: dict[str, _Open] = {}
-        self._ports: dict[str, PortState] = {}
         self._disrupted: set[str] = set()
         """Nodes with a clock that cannot be trusted."""
         self._look_ns = 0
@@ -166,16 +169,10 @@ class ContentionDetector:
     # -- what it learns -----------------------------------------------------------------------------------------------
 
     def _count(self, seen: PortState) -> None:
-        """Learns what a port carries, whoever sends it."""
-        before = self._ports.get(seen.nic)
-        if seen.nic not in self._inventory.nics or not seen.counters:
-            return
-        self._ports[seen.nic] = seen
-        if before is None or seen.at_ns <= before.at_ns:
-            return
-        for name, rates in (("tx_bytes", self._judge.sent_bps), ("rx_bytes", self._judge.received_bps)):
-            counted = seen.counters.get(name, 0) - before.counters.get(name, 0)
-            rates[seen.nic] = max(counted, 0) * 8.0 * _S / (seen.at_ns - before.at_ns)
+        self._ports.take(seen)
+        received_bps = self._ports.received_bps.get(seen.nic)
+        if received_bps is not None:
+            self._loads.count(self._links.id_of(link_in(seen.nic)), received_bps)
 
     def _take_clock(self, state: ClockState) -> None:
         nodes = self._inventory.clocks.get(state.clock, set())
@@ -211,10 +208,8 @@ class ContentionDetector:
 
     def _forget(self, node: str) -> None:
         self._disrupted.discard(node)
-        for nic in [nic for nic in self._ports if node_of(nic) == node]:
-            del self._ports[nic]
-            self._judge.sent_bps.pop(nic, None)
-            self._judge.received_bps.pop(nic, None)
+        for nic in self._ports.forget(node):
+            self._loads.count(self._links.id_of(link_in(nic)), np.inf)
 
     # -- what it finds ------------------------------------------------------------------------------------------------
 

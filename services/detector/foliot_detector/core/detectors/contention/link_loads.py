@@ -22,7 +22,8 @@ _MEMORY_NS = 600 * _S
 FELL = 0.7
 """A place whose flows together get less than this share of what it carried at best carries less than it did."""
 _MORE = 1.15
-"""A full link that seems to carry more than this times its best does not: what is told of its flows is wrong."""
+"""A full link that seems to carry more than this times its best does not: what is told of its flows is wrong. Nor is it
+true of flows that one NIC receives, if they are more than this times what its port counts."""
 _DISPUTED_NS = 10 * _S
 """After so long, it does carry more: somebody made it faster."""
 
@@ -36,6 +37,8 @@ class LinkLoads:
         self._best = np.zeros((0, 2))
         self._is_full = np.zeros(0, np.bool_)
         """Whether its queue stood while it was at its best."""
+        self._counted = np.zeros(0)
+        """Of a link that enters a NIC, what that one's port counts lately; inf: it does not say."""
         self._disputed: dict[int, int] = {}
         """Full links that seem to carry more than they can, and since when."""
         self._round = 0
@@ -58,7 +61,13 @@ class LinkLoads:
         for link, since_ns in self._disputed.items():
             if now_ns - since_ns < _DISPUTED_NS:
                 steady[link] = 0.0
+        steady[self._contradicted(flows, links)] = 0.0
         self._best[:, 0] = np.maximum(self._best[:, 0], steady)
+
+    def count(self, link: int, bps: float) -> None:
+        """Takes what a NIC's port counts as received; `link` enters that NIC."""
+        self._counted = grown(self._counted, link + 1, np.inf)
+        self._counted[link] = bps
 
     def best(self, link: int) -> float:
         """The most that a link carried in the last ten to twenty minutes; 0: nothing is known."""
@@ -73,6 +82,8 @@ class LinkLoads:
         self._disputed.pop(link, None)
         if link < len(self._best):
             self._best[link], self._is_full[link], self._rounds[:, link] = 0.0, False, 0.0
+        if link < len(self._counted):
+            self._counted[link] = np.inf
 
     def all_bests(self) -> NDArray[np.float64]:
         """As `best`, of all links."""
@@ -90,6 +101,18 @@ class LinkLoads:
         # While a flow only begins, its link is not full yet.
         self._is_full[link] |= rounds.min() > max(rounds.max(), best) / _MORE
         return True
+
+    def _contradicted(self, flows: FlowTable, links: int) -> NDArray[np.int32]:
+        """The links of flows that are told to bring a NIC more than its port counts: one end's word is wrong.
+
+        Rounds are averaged, as both ends tell of other moments.
+        """
+        self._counted = grown(self._counted, links, np.inf)
+        is_over = self._rounds.mean(axis=0) > _MORE * self._counted
+        crossed = flows.links[flows.is_active]
+        named = crossed != NONE
+        named &= (is_over[crossed] & named).any(axis=1)[:, None]
+        return np.asarray(crossed[named])
 
 
 def _sums(flows: FlowTable, chosen: NDArray[np.bool_], weights: NDArray[np.float64], links: int) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foliot_detector.core.detectors.contention.hot_places import HotPlaces, Place
     from foliot_detector.core.detectors.contention.link_index import LinkIndex
     from foliot_detector.core.detectors.contention.link_loads import LinkLoads
+    from foliot_detector.core.detectors.contention.port_rates import PortRates
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
 
@@ -69,19 +70,24 @@ class Judge:
     """
 
     def __init__(
-        self, inventory: Inventory, links: LinkIndex, flows: FlowTable, loads: LinkLoads, share: float
+        self,
+        inventory: Inventory,
+        links: LinkIndex,
+        flows: FlowTable,
+        loads: LinkLoads,
+        ports: PortRates,
+        *,
+        share: float,
     ) -> None:
         self._inventory = inventory
         self._links = links
         self._flows = flows
         self._loads = loads
+        self._ports = ports
         self._alternatives = Alternatives(inventory, links, flows, loads)
         self._share = share
-        self.sent_bps: dict[str, float] = {}
-        """By NIC, what its port counted lately as sent."""
         self.correlations: Mapping[str, float] = {}
         """By inferred link, how alike the delays of its paths are."""
-        self.received_bps: dict[str, float] = {}
 
     def judge(self, place: Place, slow: NDArray[np.intp], hot: HotPlaces, now_ns: int) -> Finding | None:
         """What a place does to the flows for which it is the hot one; None: nothing that is worth an event."""
@@ -217,8 +223,8 @@ class Judge:
         sources, destinations = self._ends(members)
         who = between[0] if between else ""
         for nic, link, counted in (
-            *((nic, link_out(nic), self.sent_bps) for nic in sources),
-            *((nic, link_in(nic), self.received_bps) for nic in destinations),
+            *((nic, link_out(nic), self._ports.sent_bps) for nic in sources),
+            *((nic, link_in(nic), self._ports.received_bps) for nic in destinations),
         ):
             if link in names:
                 who = nic
