@@ -142,7 +142,7 @@ class LeafSpine:
         """By what share of a queue a probe may find it shorter or longer."""
         self.fast_probes, self.late_us, self.counts_delays, self.report_every = (2, 3), {}, True, 1
         """Least and most probes of a step on a path in use; by host, how much later the first probes are that it hears in
-        a step; whether nodes count delays; and how many steps a report is of, of which it tells the last."""
+        a step; whether nodes count delays; and how many steps a report is of. Hosts report at different times."""
         self.idle = set()
         """Numbers of paths for which others stand: nothing is heard of them, but for those that traffic takes."""
         self.queues_us = {}
@@ -150,7 +150,11 @@ class LeafSpine:
         self.off_bus, self.lies_us, self.foreign = set(), {}, {}
         """Hosts of which nothing is heard; by host, what it adds to all delays that it tells; by NIC's link, what others
         send there, in Mb/s."""
+        self._unsent = np.zeros(0, np.intp)
+        """Numbers of the paths from hosts that are gone."""
         self._counted, self._fast = {}, {}
+        self._measured = {}
+        """By host, the delays of each step since its last report: of each path and probe, in us; inf: there was none."""
         self._steps = 0
         self._only = only
         self.start_detector()
@@ -191,6 +195,13 @@ class LeafSpine:
         """Ends flows; all of them if none is named."""
         for flow in flows or list(self.flows):
             self.flows.remove(flow)
+
+    def lose_power(self, host):
+        """A host is gone, with its probe and its flows."""
+        self.off_bus.add(host)
+        self.end(*(flow for flow in self.flows if flow.source == host))
+        gone = [number for number, path in enumerate(self.paths) if path.source == nic(host)]
+        self._unsent = np.append(self._unsent, np.array(gone, np.intp))
 
     def let_idle(self):
         """Of the paths between two hosts that cross the same links, one stands for the others: the first."""
@@ -280,8 +291,8 @@ class LeafSpine:
             ]
         return HopBatch.of(np.array(rows, HopRow), node=f"node{host}", at_ns=self.now_ns, paths=tuple(map(str, paths)))
 
-    def delays(self, host, at_ns):
-        """What a host heard in the last step."""
+    def _measure(self, host):
+        """The delays of what a host heard in the last step, as in `_measured`."""
         places, crossed = self._heard_by(host)
         fast = self._fast_of(host, places)
         sparse = self._noise.random(len(places)) < self.sweep_hz / 10
@@ -290,6 +301,8 @@ class LeafSpine:
         least, most = self.fast_probes
         of_fast = least + (most - least) * (self._noise.random(len(places)) < 0.5)
         received = np.where(fast, of_fast, sparse).astype(np.int64)
+        if len(self._unsent):
+            received[np.isin(places, self._unsent)] = 0
         shape = (len(places), most)
         queued = self.queue[crossed].sum(axis=1)[:, None] * self._noise.uniform(1 - self.spread, 1 + self.spread, shape)
         delay = self.base_us[places][:, None] + queued + self._noise.exponential(self.noise_us, shape)
@@ -298,7 +311,14 @@ class LeafSpine:
         delay[:, : len(late_us)] += late_us
         missing = np.arange(most)[None, :] >= received[:, None]
         delay[missing] = np.inf
-        delay_ns = np.sort(delay * 1e3, axis=1)
+        return delay
+
+    def delays(self, host, at_ns):
+        """What a host heard since its last report."""
+        places, _ = self._heard_by(host)
+        delay_ns = np.sort(np.concatenate(self._measured.pop(host), axis=1) * 1e3, axis=1)
+        missing = np.isinf(delay_ns)
+        received = (~missing).sum(axis=1)
         delay_ns[missing] = 0.0
         counts = np.zeros(int(received.sum()), DelayCount)
         counts["path"], counts["probes"] = np.repeat(np.arange(len(places)), received), 1
@@ -416,12 +436,15 @@ class LeafSpine:
         self._share()
         self._steps += 1
         self.now_ns += STEP_NS
+        if self.report_every > 1:  # hosts say too little to tell the time by
+            self.events += self.detector.tick(STEP_NS)
         for host in range(self.hosts):
             self._heard_by(host)
             if host in self.off_bus:
                 continue
             at_ns = self.now_ns + host * STEP_NS // self.hosts // 2
-            if self._steps % self.report_every == 0:
+            self._measured.setdefault(host, []).append(self._measure(host))
+            if (self._steps + host) % self.report_every == 0:
                 self.tell(self.delays(host, at_ns))
             if (self._steps + host) % 5 == 0:
                 batch = self.flow_batch(host, at_ns)

@@ -564,6 +564,62 @@ def test_a_link_that_a_flow_of_a_node_may_cross_that_is_not_heard_has_no_reduced
     assert fabric.take() == []
 
 
+def share_a_link_with_one_more(lost):
+    """Two flows on a link after a third one's sender was lost, by a function of fabric and host, for 13 s."""
+    fabric = idle(2, hosts=4)
+    fabric.send_by(2, 6, 0)
+    fabric.begin(2, 6)
+    fabric.run(SOLO_S)
+    lost(fabric, 2)
+    fabric.run(13)
+    for source in (0, 1):
+        fabric.send_by(source, source + 4, 0)
+        fabric.begin(source, source + 4)
+    fabric.run(TOGETHER_S)
+    return fabric
+
+
+@pytest.mark.parametrize("others", [[], [(5, 6)]], ids=["alone", "beside others"])
+def test_a_host_that_lost_its_power_hides_no_collision(others):
+    """It is in the inventory as before, and its flow had much to send. Its receiver's port counts nothing of it."""
+
+    def lose(fabric, host):
+        fabric.lose_power(host)
+        for source, destination in others:
+            fabric.begin(source, destination, wants=80.0)
+
+    fabric = share_a_link_with_one_more(lose)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 0))]
+    assert event.evidence["flows"] == 2
+
+
+@pytest.mark.parametrize("others", [[], [(5, 6)]], ids=["alone", "beside others"])
+def test_a_host_whose_probe_alone_is_gone_may_send_what_others_lack(others):
+    """Its receiver's port counts the flow, and perhaps what others send there."""
+
+    def lose(fabric, host):
+        fabric.off_bus.add(host)
+        for source, destination in others:
+            fabric.begin(source, destination, wants=40.0)
+
+    assert share_a_link_with_one_more(lose).take() == []
+
+
+def test_a_port_that_is_not_heard_says_of_no_flow_that_it_is_over():
+    """What it counted last is of another time."""
+
+    def lose(fabric, host):
+        fabric.end()
+        fabric.run(2.2)
+        fabric.off_bus.add(6)
+        fabric.begin(2, 6)
+        fabric.run(1)
+        fabric.lose_power(host)
+
+    assert share_a_link_with_one_more(lose).take() == []
+
+
 def test_what_has_just_changed_its_way_is_left_alone(fabric):
     """Traffic that moves about meets the other for less than a second at a time."""
     collide(fabric)
@@ -602,6 +658,62 @@ def test_a_rail_that_is_away_takes_its_backups(fabric):
     assert ways.changed_ns == {"node1": 2}
     ways.take(NodePaths(node="node1", lease_revision=0), 3)
     assert ways.path_of(name) == ""
+
+
+# -- how often nodes report -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("every_s", "within_s"), [(0.2, 3.5), (0.4, 4), (1, 6), (3, 14), (10, 50)])
+def test_a_collision_is_found_however_seldom_nodes_report(fabric, every_s, within_s):
+    """Later, as what they say has to hold for longer; and so is its end, by what flows get."""
+    fabric.report_every = round(10 * every_s)
+    fabric.run(2 * every_s)
+    flows = collide(fabric)
+    fabric.run(within_s)
+    (event,) = fabric.take()
+    assert verdicts([event]) == [("fabric-contention", fabric.up(0, 0))]
+    fabric.end(flows[0])
+    fabric.run(AFTER_S + every_s)
+    assert verdicts(fabric.take()) == [("clear", event.who)]
+
+
+@pytest.mark.parametrize("every_s", [1, 3])
+def test_steps_of_a_job_are_no_slower_nic_though_delays_are_those_of_the_step_before(fabric, every_s):
+    """Round trips are told twice a second, and what probes meet is older than that."""
+    fabric.report_every = round(10 * every_s)
+    fabric.run(2 * every_s)
+    for seconds in (SOLO_S, *[1.5] * 15):
+        flow = fabric.begin(0, 2)
+        fabric.run(seconds)
+        fabric.end(flow)
+        fabric.run(1)
+    assert fabric.take() == []
+
+
+def test_a_sender_whose_probe_is_gone_is_unknown_before_its_last_report_holds_no_longer():
+    """Until then nobody knows whether it still sends: of flows it speaks more often."""
+    fabric = idle(2, hosts=3)
+    fabric.report_every = 30
+    fabric.run(6)
+    for source in (0, 1, 2):
+        fabric.send_by(source, source + 3, 0)
+        fabric.begin(source, source + 3)
+    fabric.run(1)
+    fabric.off_bus.add(2)
+    fabric.run(25)
+    assert fabric.take() == []
+
+
+def test_a_sender_whose_probe_is_gone_ends_nothing_while_its_last_report_holds(fabric):
+    """Nobody knows whether its flow is over."""
+    fabric.report_every = 30
+    fabric.run(6)
+    collide(fabric)
+    fabric.run(14)
+    assert verdicts(fabric.take()) == [("fabric-contention", fabric.up(0, 0))]
+    fabric.off_bus.add(1)
+    fabric.run(10)
+    assert fabric.take() == []
 
 
 # -- lies ---------------------------------------------------------------------------------------------------------------

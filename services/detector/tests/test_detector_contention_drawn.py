@@ -128,15 +128,22 @@ TROUBLES = (collision, larger_collision, own_nic, incast, slow_receiver, reduced
 LOOKALIKES = (alone, both_ways, apart, applications, small_beside_large, few_ways, noise, foreign)
 
 
-def said(case, seed):
-    """What is to be said, what is, within how many seconds, and what is said after all flows have ended."""
+def said(case, seed, every=1):
+    """What is to be said, what is, within how many seconds, and what is said after all flows have ended.
+
+    Parameters:
+        every: a node reports once in so many tenths of a second.
+    """
     it = drawn(seed)
+    if every > 1:
+        it.fabric.report_every = every
+        it.fabric.run(0.2 * every)
     wanted = case(it)
     begun_ns = it.fabric.now_ns
-    it.fabric.run(5)
+    it.fabric.run(5 if every == 1 else 2.5 + 0.4 * every)
     events = it.fabric.take()
     it.fabric.end()
-    it.fabric.run(4.5)
+    it.fabric.run(4.5 if every == 1 else 4.5 + 0.1 * every)
     after = it.fabric.take()
     took_s = [(event.at_ns - begun_ns) / 1e9 for event in events]
     return wanted, [(event.state, event.who) for event in events], took_s, [(event.state, event.who) for event in after]
@@ -160,3 +167,12 @@ def test_lookalikes_raise_no_alarm(case):
     """In none."""
     for seed in SEEDS:
         assert said(case, seed)[1::2] == ([], []), seed
+
+
+@pytest.mark.parametrize("every", [10, 30], ids=["once a second", "once in three"])
+@pytest.mark.parametrize("case", [*TROUBLES, *LOOKALIKES], ids=lambda case: case.__name__)
+def test_where_nodes_report_seldom_the_same_is_said_later(case, every):
+    """All of it, and nothing else."""
+    for seed in SEEDS:
+        wanted, told, _, after = said(case, seed, every)
+        assert (told, after) == (([wanted], [("clear", wanted[1])]) if wanted else ([], [])), seed

@@ -40,6 +40,8 @@ _APART_NS = 10_000_000
 _SIGNS = 128
 _INTERVALS = 2
 """Where two reports lie further apart than so many intervals, one was left out. Each may be half an interval late."""
+REPORT_HOLDS_NS = 500_000_000
+"""How long a report holds at least; it is `_INTERVALS_OF_SILENCE` where a node reports less than five times a second."""
 _INTERVALS_OF_SILENCE = 2.5
 """In intervals of a node's reports. One that left out a report is late, and not dead; nor is it half an interval
 later."""
@@ -346,6 +348,14 @@ class Inventory:
     def interval_ns(self, node: str) -> int:
         """The interval of a node's reports."""
         return self._intervals_ns.get(node, self._interval_ns)
+
+    def report_holds_ns(self, node: str) -> int:
+        """For how long a node's report holds: until it is clear that the next one does not come."""
+        return max(REPORT_HOLDS_NS, round(_INTERVALS_OF_SILENCE * self.interval_ns(node)))
+
+    def is_heard(self, node: str, now_ns: int) -> bool:
+        """Whether a node's latest report still holds."""
+        return now_ns - self.told_ns.get(node, 0) <= self.report_holds_ns(node)
 
     def own_words(self, node: str, place: int) -> list[Sign]:
         """A node's own word of when it sent on a path, in its latest batches, the earliest first."""

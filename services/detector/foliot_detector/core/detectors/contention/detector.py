@@ -20,10 +20,11 @@ from foliot_detector.core.detectors.contention.path_queues import SLOT_NS, PathQ
 from foliot_detector.core.detectors.contention.port_rates import PortRates
 from foliot_detector.core.detectors.contention.verdict import Finding, Judge
 from foliot_detector.core.detectors.ending import ended
+from foliot_detector.core.state.inventory import REPORT_HOLDS_NS
 from foliot_detector.core.state.path_table import Delays
 from foliot_schemas import ClockState, Event, FlowBatch, HopBatch, Node, NodePaths, PortState
 from foliot_schemas.event_kinds import CONTENTION
-from foliot_schemas.names import is_nic_clock, node_of
+from foliot_schemas.names import is_nic_clock, node_of, parse_flow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +91,7 @@ class ContentionDetector:
         self._queues = PathQueues(inventory.paths)
         self._links = LinkIndex(inventory)
         self._ports = PortRates(inventory)
-        self._flows = FlowTable(inventory, self._links)
+        self._flows = FlowTable(inventory, self._links, self._ports)
         self._loads = LinkLoads()
         self._inferred = InferredLinks(inventory, self._links, self._flows, self._loads, self._queues)
         self._own = OwnQueues(self._queues, self._links, self._flows, self._loads)
@@ -123,7 +124,7 @@ class ContentionDetector:
         match seen:
             case Delays():
                 if seen.node not in self._disrupted:
-                    self._queues.add(seen)
+                    self._queues.add(seen, self._inventory.report_holds_ns(seen.node))
                     self._inferred.add(seen)
             case FlowBatch():
                 self._flows.take(seen, self._inventory.here_ns(seen.node, seen.at_ns, now_ns))
@@ -250,19 +251,24 @@ class ContentionDetector:
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def _begun(self, findings: list[Finding], now_ns: int) -> list[Event]:
-        hold_ns = round(self._settings.contention_for_s * _S)
         events = []
         for finding in findings:
             if finding.who in self._open or any(finding.flows == trouble.flows for trouble in self._open.values()):
                 continue
             pending = self._pending.setdefault(finding.key, _Pending(now_ns, now_ns))
             pending.seen_ns = now_ns
-            if now_ns - pending.since_ns >= hold_ns:
+            if now_ns - pending.since_ns >= self._hold_ns(finding):
                 events.append(self._begin(finding, pending.since_ns, now_ns))
         for key, pending in list(self._pending.items()):
             if now_ns - pending.seen_ns > _GAP_NS or key[0] in self._open:
                 del self._pending[key]
         return events
+
+    def _hold_ns(self, finding: Finding) -> int:
+        """For how long a finding has to hold. Where its nodes report seldom, delays are older than what flows get."""
+        nodes = {node_of(end) for flow in finding.flows for end in parse_flow(flow)}
+        holds_ns = max(self._inventory.report_holds_ns(node) for node in nodes)
+        return round(self._settings.contention_for_s * _S) + holds_ns - REPORT_HOLDS_NS
 
     def _begin(self, finding: Finding, since_ns: int, now_ns: int) -> Event:
         node = node_of(finding.flows[0].partition(">")[0])

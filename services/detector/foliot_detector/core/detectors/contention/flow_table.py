@@ -11,12 +11,14 @@ from foliot.jobs import TALKS_NS
 from foliot.link_map import link_out
 from foliot.report_rows import ReportRows
 from foliot_detector.core.detectors.contention.link_index import MOST_LINKS, NONE
+from foliot_detector.core.state.inventory import REPORT_HOLDS_NS
 from foliot_schemas.names import Flow, node_of, parse_flow, parse_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from foliot_detector.core.detectors.contention.link_index import LinkIndex
+    from foliot_detector.core.detectors.contention.port_rates import PortRates
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas import FlowBatch
 
@@ -26,10 +28,13 @@ _STRANGE = -1
 """The row of a flow between NICs that the inventory does not know."""
 _FRESH_NS = 3 * _S // 2
 """How long a word of a flow holds: three of the intervals in which nodes tell of flows."""
-ALIVE_NS = _S // 2
-"""A node is heard if its word of delays is no older. What it then tells nothing of, it has nothing to send on."""
+_OVER_NS = _FRESH_NS - REPORT_HOLDS_NS
+"""A flow is over if its sender has told of delays so long after the last word of it: it has nothing to send on it."""
 _LOST_NS = 10 * _S
-"""For how long what was said stands while the sender of a flow is not heard."""
+"""For how long what was said stands while the sender of a flow is not heard. A flow is over if its receiver's port
+counts nothing of it meanwhile."""
+_BORNE_OUT = 0.5
+"""Share of a flow's rate that its receiver's port counts at least, beside all other flows, while the flow goes on."""
 _SETTLE_NS = 3 * _S // 2
 """How long nothing is said of a flow that takes another path: its first interval there is of both paths, and its rate
 has to find its new level."""
@@ -46,9 +51,8 @@ _MEMORY_NS = 600 * _S
 class FlowTable:
     """Columns by flow. Rates are of acknowledged bytes, in bits a second."""
 
-    def __init__(self, inventory: Inventory, links: LinkIndex) -> None:
-        self._inventory = inventory
-        self._index = links
+    def __init__(self, inventory: Inventory, links: LinkIndex, ports: PortRates) -> None:
+        self._inventory, self._index, self._ports = inventory, links, ports
         self._flows = NamedRows()
         self.names = self._flows.names
         self.path = np.full(_ROOM, -1, np.intp)
@@ -74,7 +78,8 @@ class FlowTable:
         """Its round-trip time, as its sender measures it; 0: it does not."""
         self.has_lost = np.zeros(_ROOM, np.bool_)
         """Whether its sender sent anything again."""
-        self._told_ns = np.zeros(_ROOM, np.int64)
+        self._told_ns, self._borne_ns = np.zeros(_ROOM, np.int64), np.zeros(_ROOM, np.int64)
+        """When it was last told; and when its sender was last heard, or its receiver's port counted what may be of it."""
         self._settled_ns = np.zeros(_ROOM, np.int64)
         self.is_active = np.zeros(_ROOM, np.bool_)
         """Told lately to have something to send."""
@@ -123,7 +128,7 @@ class FlowTable:
         self.best[ids, 0] = np.maximum(self.best[ids, 0], steady)
         self._before[ids] = np.where(limited, rate, 0.0)
         self.rate[ids], self.rtt_ns[ids], self.has_lost[ids] = rate, rows["rtt_ns"], rows["retransmitted"] > 0
-        self._told_ns[ids] = here_ns
+        self._told_ns[ids] = self._borne_ns[ids] = here_ns
         node = int(self._node[ids[0]])
         self._node_told_ns[node] = max(self._node_told_ns[node], here_ns)
 
@@ -133,19 +138,25 @@ class FlowTable:
             self._turn_ns = now_ns + _MEMORY_NS
             self.best[:, 1] = self.best[:, 0]
             self.best[:, 0] = 0.0
-        told_ns = self._inventory.told_ns
-        alive = np.array([now_ns - told_ns.get(node, 0) <= ALIVE_NS for node in self._nodes.names], np.bool_)
-        if not len(alive):
+        nodes = self._nodes.names
+        if not nodes:
             return
         self._place_again(now_ns)
-        age_ns, is_heard = now_ns - self._told_ns, alive[self._node]
+        told_ns = self._inventory.told_ns
+        spoke_ns = np.array([told_ns.get(node, 0) for node in nodes])[self._node]
+        is_heard = np.array([self._inventory.is_heard(node, now_ns) for node in nodes], np.bool_)[self._node]
+        age_ns = now_ns - self._told_ns
         node_told_ns = np.array(self._node_told_ns, np.int64)[self._node]
-        is_told = (age_ns <= _FRESH_NS) & (node_told_ns - self._told_ns < _FRESH_NS // 4)
-        self.rate[~is_told & is_heard] = self._before[~is_told & is_heard] = 0.0
+        left_out = node_told_ns - self._told_ns >= _FRESH_NS // 4
+        is_told = (age_ns <= _FRESH_NS) & ~left_out
+        is_over = ~is_told & is_heard & (left_out | (spoke_ns - self._told_ns >= _OVER_NS))
+        self.rate[is_over] = self._before[is_over] = 0.0
+        self.is_active = is_told & (self.rate > 0)
+        is_over = self._are_gone(is_heard, now_ns)
+        self.rate[is_over] = self._before[is_over] = 0.0
         moved = self.rate > 0
-        self.is_active = is_told & moved
         self.is_lost = moved & ~is_heard & (age_ns > _LOST_NS)
-        self.is_unknown = moved & ~self.is_lost & (~is_heard | (self._settled_ns > now_ns))
+        self.is_unknown = moved & ~self.is_lost & (~is_heard | ~is_told | (self._settled_ns > now_ns))
         busy = (self.busy >= _BUSY) & (self._held_up < _HELD_UP)
         self.is_limited = self.is_active & ~self.is_unknown & busy
 
@@ -243,6 +254,31 @@ class FlowTable:
         """Has the flows of these rows take no path."""
         self.path[rows], self.links[rows], self.source[rows] = -1, NONE, NONE
         self.back[rows], self.end[rows] = -1, NONE
+
+    def _are_gone(self, is_heard: NDArray[np.bool_], now_ns: int) -> NDArray[np.bool_]:
+        """Marks the flows of senders that are not heard, of which receivers' ports have counted nothing for long.
+
+        Their hosts are gone, and not their probes alone.
+        """
+        away = np.flatnonzero(~is_heard & (self.rate > 0))
+        self._borne_ns[is_heard] = now_ns
+        self._borne_ns[away[self._are_borne_out(away, now_ns)]] = now_ns
+        gone = np.zeros(len(self.rate), np.bool_)
+        gone[away] = now_ns - self._borne_ns[away] > _LOST_NS
+        return gone
+
+    def _are_borne_out(self, rows: NDArray[np.intp], now_ns: int) -> NDArray[np.bool_]:
+        """Marks those of these flows that may be in what their receivers' ports count now; nobody may know."""
+        table = self._inventory.paths
+        ends = np.where(self.path >= 0, table.ends[self.path, 1], len(table.nics))
+        beside_bps = np.bincount(ends[self.is_active], self.rate[self.is_active], len(table.nics) + 1)
+        counted_bps = np.full(len(table.nics) + 1, np.inf)
+        for end in np.unique(ends[rows]).tolist():
+            nic = table.nics[end] if end < len(table.nics) else ""
+            if nic and self._inventory.is_heard(node_of(nic), now_ns):
+                counted_bps[end] = self._ports.received_bps.get(nic, np.inf)
+        left_bps = (counted_bps - beside_bps)[ends[rows]]
+        return np.asarray(left_bps >= _BORNE_OUT * self.rate[rows])
 
     def _place_again(self, now_ns: int) -> None:
         """Looks now and then for the paths of flows that were told before their ways, or before any delay."""

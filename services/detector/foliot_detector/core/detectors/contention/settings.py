@@ -14,7 +14,8 @@ class ContentionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     contention_for_s: _Positive = 0.75
     """For how long flows must be short at a place before an event says so. What nodes tell of flows is of the half
-    second before, so it rests on more than a second."""
+    second before, so it rests on more than a second. It is longer where nodes report less than five times a second: by
+    what their reports hold beyond half a second."""
     contention_clear_s: _Positive = 2.0
     """For how long none must be short there before an event says that it is over."""
     contention_queue_us: _Positive = 50.0

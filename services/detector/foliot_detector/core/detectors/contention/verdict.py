@@ -10,7 +10,6 @@ import numpy as np
 from foliot.link_map import is_between_routers, link_in, link_out
 from foliot_detector.core.detectors.contention.alternatives import Alternatives
 from foliot_detector.core.detectors.contention.flow_shares import BETTER, FlowShares, flow_shares
-from foliot_detector.core.detectors.contention.flow_table import ALIVE_NS
 from foliot_detector.core.detectors.contention.link_loads import FELL
 
 if TYPE_CHECKING:
@@ -192,8 +191,7 @@ class Judge:
         """Whether all nodes with paths over a place are heard. One that is not may send what the others lack."""
         table = self._inventory.paths
         nodes = np.unique(table.source_node[self._links.crossing(place.links[0])]).tolist()
-        told_ns = self._inventory.told_ns
-        return all(now_ns - told_ns.get(table.nodes[node], 0) <= ALIVE_NS for node in nodes)
+        return all(self._inventory.is_heard(table.nodes[node], now_ns) for node in nodes)
 
     def _are_short_elsewhere(self, place: Place, members: NDArray[np.intp], hot: HotPlaces) -> bool:
         """Whether flows of the same nodes share another full link.
