@@ -78,7 +78,7 @@ def run(tmp_path):
         peers.append(subprocess.Popen(command, env={**os.environ, **meet, "RANK": "1"}))
         told = subprocess.run(
             command, env={**os.environ, **meet, "RANK": "0"}, stdout=subprocess.PIPE, text=True,
-            timeout=patience(60), check=False,
+            timeout=patience(120), check=False,
         )  # fmt: skip
         return told.returncode, told.stdout
 
