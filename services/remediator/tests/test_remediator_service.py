@@ -217,6 +217,7 @@ async def test_a_contended_link_is_left(inventory, start, monkeypatch, high):
         while True:
             for node, peer in ((0, 2), (1, 3)):
                 await inventory.bus.publish(HOPS, hops(node, peer), f"node{node}")
+                await inventory.bus.publish(HOPS, hops(peer, node), f"node{peer}")
                 await inventory.bus.publish(FLOW, half_a_flow(node, peer), f"node{node}")
             await asyncio.sleep(0.2)
 
@@ -334,6 +335,7 @@ async def test_a_flow_of_another_shard_leaves_a_contended_link(inventory, start,
         while True:
             for node, peer in ((0, 2), (1, 3)):
                 await inventory.bus.publish(HOPS, hops(node, peer), f"node{node}")
+                await inventory.bus.publish(HOPS, hops(peer, node), f"node{peer}")
                 await inventory.bus.publish(FLOW, half_a_flow(node, peer), f"node{node}")
             await asyncio.sleep(0.2)
 
