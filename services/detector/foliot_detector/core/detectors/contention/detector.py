@@ -82,7 +82,7 @@ class ContentionDetector:
     """Events of kind ``contention``.
 
     Delays say where a queue stands, and senders' kernels say who waits in it: neither alone makes an event. See
-    docs/contention.md.
+    docs/contention-reference.md.
     """
 
     def __init__(self, inventory: Inventory, settings: ContentionSettings) -> None:

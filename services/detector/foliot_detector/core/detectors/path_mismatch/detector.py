@@ -77,8 +77,8 @@ class _Open:
 class PathMismatchDetector:
     """Events of kind ``mismatch``.
 
-    A packet cannot arrive before those that wait on its way: see docs/contention.md. Both directions are added up, so
-    that the error of a clock cancels out.
+    A packet cannot arrive before those that wait on its way: see docs/contention-reference.md. Both directions are
+    added up, so that the error of a clock cancels out.
     """
 
     def __init__(self, inventory: Inventory, settings: PathMismatchSettings) -> None:
