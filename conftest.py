@@ -82,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # its parent has done so
     tempfile.gettempdir()  # this process's, from now on
     folder = tempfile.TemporaryDirectory(prefix="foliot-tests-", ignore_cleanup_errors=True)
+    Path(folder.name).chmod(0o711)  # tests have other users, too
     os.environ["TMPDIR"] = folder.name
     config.add_cleanup(folder.cleanup)
 

@@ -108,10 +108,9 @@ class LinkLoads:
         Rounds are averaged, as both ends tell of other moments.
         """
         self._counted = grown(self._counted, links, np.inf)
-        is_over = self._rounds.mean(axis=0) > _MORE * self._counted
+        is_over = np.append(self._rounds.mean(axis=0) > _MORE * self._counted, [False])  # the last is for no link
         crossed = flows.links[flows.is_active]
-        named = crossed != NONE
-        named &= (is_over[crossed] & named).any(axis=1)[:, None]
+        named = (crossed != NONE) & is_over[crossed].any(axis=1)[:, None]
         return np.asarray(crossed[named])
 
 
