@@ -642,6 +642,25 @@ def test_a_move_ends_it(fabric):
     assert all(flow.rate > 85e6 for flow in flows)
 
 
+def test_flows_that_come_when_others_go_are_a_trouble_of_their_own():
+    """The link is full all the time. What was said of the first two is over, and moves are made for those that are there."""
+    fabric = LeafSpine(hosts=3, spines=3, seed=2)
+    fabric.run(2)
+    collide(fabric, pairs=((0, 3), (1, 4)))
+    fabric.run(TOGETHER_S)
+    (before,) = fabric.take()
+    fabric.send_by(0, 3, 1)
+    fabric.send_by(2, 5, 0)
+    late = fabric.begin(2, 5)
+    fabric.run(TOGETHER_S)
+    relief, after = fabric.take()
+    assert (relief.state, relief.cause) == ("clear", before.id)
+    assert verdicts([after]) == verdicts([before])
+    assert after.related["flows"] == (fabric.flows[1].name, late.name)
+    fabric.run(TOGETHER_S)
+    assert fabric.take() == [], "they stay, and so does what was said"
+
+
 def test_a_rail_that_is_away_takes_its_backups(fabric):
     """The way that counts is the one that traffic takes."""
     collide(fabric)

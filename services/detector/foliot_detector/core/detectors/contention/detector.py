@@ -18,7 +18,7 @@ from foliot_detector.core.detectors.contention.link_loads import LinkLoads
 from foliot_detector.core.detectors.contention.own_queues import OwnQueues
 from foliot_detector.core.detectors.contention.path_queues import SLOT_NS, PathQueues
 from foliot_detector.core.detectors.contention.port_rates import PortRates
-from foliot_detector.core.detectors.contention.verdict import Finding, Judge
+from foliot_detector.core.detectors.contention.verdict import CONTENDED, Finding, Judge
 from foliot_detector.core.detectors.ending import ended
 from foliot_detector.core.state.inventory import REPORT_HOLDS_NS
 from foliot_detector.core.state.path_table import Delays
@@ -318,6 +318,8 @@ class ContentionDetector:
         least_ns = hot.threshold_ns(link)
         trouble.queue_seen |= place.queue_ns >= least_ns or self._own.stands(link)
         state, usual_bps, capacity_bps = trouble.event.state, trouble.usual_bps, trouble.capacity_bps
+        if state == CONTENDED and not self._judge.still_share(place, trouble.flows):
+            return False
         if not self._judge.is_still(place, state, usual_bps, capacity_bps, _ENOUGH):
             return False
         is_drained = place.queue_ns < _DRAINED * least_ns and self._own.is_drained(link)

@@ -110,7 +110,7 @@ class LinkLoads:
         self._counted = grown(self._counted, links, np.inf)
         is_over = np.append(self._rounds.mean(axis=0) > _MORE * self._counted, [False])  # the last is for no link
         crossed = flows.links[flows.is_active]
-        named = (crossed != NONE) & is_over[crossed].any(axis=1)[:, None]
+        named = (crossed != NONE) & is_over[crossed].any(axis=1, keepdims=True)
         return np.asarray(crossed[named])
 
 

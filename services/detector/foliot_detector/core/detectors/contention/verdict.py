@@ -13,7 +13,7 @@ from foliot_detector.core.detectors.contention.flow_shares import BETTER, FlowSh
 from foliot_detector.core.detectors.contention.link_loads import FELL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from foliot_detector.core.state.inventory import Inventory
     from foliot_schemas.event import Evidence
 
+CONTENDED = "fabric-contention"
+"""The state of flows that share a link between routers while others have room."""
 _WIDER = 1.2
 """A NIC that carried more than this times what arrives at it now is not what holds that up."""
 _GUESSED = 0.8
@@ -137,6 +139,16 @@ class Judge:
         could = np.minimum(np.maximum(own, usual), carried_bps)
         return bool((flows.rate[members] < least * could).any())
 
+    def still_share(self, place: Place, named: Collection[str]) -> bool:
+        """Whether two of the flows that an event named take the place still, or nobody knows.
+
+        Others may have come when these went. They are a trouble of their own, with flows that can be moved for it.
+        """
+        flows = self._flows
+        crossing = flows.crossing(list(place.links))
+        rows = [row for row in map(flows.row_of, named) if row >= 0]
+        return bool((crossing & flows.is_unknown).any()) or int(crossing[rows].sum()) > 1
+
     def slow_receivers(self, hot: HotPlaces, excess_ns: NDArray[np.float64], rows: NDArray[np.intp]) -> list[Finding]:
         """Flows that wait for their receivers, on paths without a queue (`excess_ns`, one for each row)."""
         flows = self._flows
@@ -176,7 +188,7 @@ class Judge:
             return receiver, "incast", members
         between = sorted(filter(is_between_routers, names))
         helped = self._alternatives.helped(place, members, carried_bps, hot) if between else members[:0]
-        return (between[0], "fabric-contention", helped) if len(helped) else None
+        return (between[0], CONTENDED, helped) if len(helped) else None
 
     def _ends(self, members: NDArray[np.intp]) -> tuple[set[str], set[str]]:
         """The NICs at which the paths of these flows begin, and those at which they end."""
