@@ -31,19 +31,20 @@ class NamedRows:
     def __init__(self) -> None:
         self.names: list[str] = []
         """By row; empty: it is nobody's."""
-        self._row_of: dict[str, int] = {}
+        self.row_of: dict[str, int] = {}
+        """By name, its row. To be read alone."""
         self._free: list[int] = []
 
     def find(self, name: str) -> int | None:
         """A name's row; None: it has none."""
-        return self._row_of.get(name)
+        return self.row_of.get(name)
 
     def take(self, name: str) -> int:
         """Gives a name a row that nobody has, the next one if there is no other."""
         row = self._free.pop() if self._free else len(self.names)
         if row == len(self.names):
             self.names.append(name)
-        self._row_of[name], self.names[row] = row, name
+        self.row_of[name], self.names[row] = row, name
         return row
 
     def free(self, name: str) -> int:
@@ -52,7 +53,7 @@ class NamedRows:
         Raises:
             KeyError: it has none.
         """
-        row = self._row_of.pop(name)
+        row = self.row_of.pop(name)
         self.names[row] = ""
         self._free.append(row)
         return row

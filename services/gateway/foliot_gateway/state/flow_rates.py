@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from foliot.columns import blank, widen
+from foliot.columns import NamedRows, blank, widen
 from foliot.jobs import TALKS_NS
 from foliot_schemas import FlowRow
 
@@ -57,9 +57,8 @@ class FlowRates:
 
     def __init__(self, limit: CardinalityLimit) -> None:
         self._limit = limit
-        self._numbers: dict[str, int] = {}
-        self._free: list[int] = []
-        """Rows of flows that were forgotten."""
+        self._flows = NamedRows()
+        self._numbers = self._flows.row_of
         self._acked_bits = np.zeros((_FIRST_ROOM, _WINDOW))
         self._busy_ns = np.zeros((_FIRST_ROOM, _WINDOW))
         self._interval_ns = np.zeros((_FIRST_ROOM, _WINDOW))
@@ -141,9 +140,7 @@ class FlowRates:
             self._best_bps[:, 0] = 0.0
             # Of flows that were not told in all of this memory, nothing is known any more.
             for flow in [flow for flow, row in self._numbers.items() if now_ns - self._told_ns[row] > _MEMORY_NS]:
-                row = self._numbers.pop(flow)
-                blank(self, row)
-                self._free.append(row)
+                blank(self, self._flows.free(flow))
 
     def _number(self, flow: str) -> int:
         number = self._numbers.get(flow)
@@ -151,7 +148,7 @@ class FlowRates:
             is_known = all(nic in self._limit.nics for nic in flow.split(">"))
             if not is_known and not self._limit.has_for(flow, self._numbers):
                 return _NO_ROOM
-            number = self._numbers[flow] = self._free.pop() if self._free else len(self._numbers)
+            number = self._flows.take(flow)
             if number >= len(self._told_ns):
                 widen(self, 2 * number)
         return number
