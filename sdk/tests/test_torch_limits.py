@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import importlib.util
 import json
@@ -9,12 +10,11 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import textwrap
 import threading
 import time
 
+import forked_torch
 import pytest
 
 from patience import patience
@@ -129,19 +129,23 @@ def test_an_order_ends_the_wait_for_a_place_of_which_the_rank_has_died(worker, m
 
 DIES = textwrap.dedent(
     """
-    import datetime as dt, os, subprocess, sys, threading
+    import datetime as dt, os, sys, threading
     import torch.distributed as dist
     from foliot.torch import process_groups
 
-    role, rank = sys.argv[1], int(sys.argv[2])
-    if role == "dies":
-        store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), is_master=False)
+    rank = int(sys.argv[1])
+    told, tells = os.pipe()
+    if not (dies := os.fork()):
+        store = dist.TCPStore("127.0.0.1", int(os.read(told, 16)), is_master=False)
         store.add("joins", 1)
         threading.Timer(1.0, os._exit, (0,)).start()
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        dist.init_process_group("gloo", store=store, rank=1 - rank, world_size=2)
+        os._exit(1)
     process_groups._CONNECTS = dt.timedelta(seconds=0.3)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    subprocess.run([sys.executable, __file__, "dies", str(1 - rank), str(store.port)], check=True)
+    os.write(tells, str(store.port).encode())
+    if os.waitpid(dies, 0)[1]:
+        os._exit(2)
     try:
         process_groups.default_join(store, rank, 2)
     except RuntimeError:
@@ -152,12 +156,17 @@ DIES = textwrap.dedent(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_died_after_it_was_to_be_connected_is_given_up(tmp_path, rank):
+async def test_a_rank_that_died_after_it_was_to_be_connected_is_given_up(tmp_path, rank):
     """It has said where it is. Of the two, one connects and the other waits for that."""
     (tmp_path / "waits.py").write_text(DIES)
-    command = [sys.executable, str(tmp_path / "waits.py"), "waits", str(rank)]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    assert subprocess.run(command, env=environment, timeout=patience(120), check=False).returncode == 0
+    waits = forked_torch.start(
+        tmp_path / "waits.py", str(rank), env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, stderr=2
+    )
+    try:
+        async with asyncio.timeout(patience(120)):
+            assert await waits.wait() == 0
+    finally:
+        waits.send_signal(signal.SIGKILL)
 
 
 def test_after_each_failed_attempt_a_worker_waits_as_long_as_after_the_first(worker, monkeypatch):
@@ -281,26 +290,29 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def test_a_job_whose_rank_stands_still_ends_though_nobody_tells_it_so(tmp_path, kept_port):
+async def test_a_job_whose_rank_stands_still_ends_though_nobody_tells_it_so(tmp_path, kept_port):
     """No agent, no spare: the error says which collective took too long, and how long."""
     (tmp_path / "rank.py").write_text(PROGRAM)
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(kept_port), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(tmp_path / "rank.py"), str(tmp_path), str(patience(5))],
-            env={**os.environ, **meet, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
+    ranks = []
+    for rank in "01":
+        with (tmp_path / f"{rank}.log").open("wb") as log:
+            ranks.append(
+                forked_torch.start(
+                    tmp_path / "rank.py", str(tmp_path), str(patience(3)), env={**os.environ, **meet, "RANK": rank},
+                    stderr=log.fileno(),
+                )
+            )  # fmt: skip
     try:
-        _, told = ranks[0].communicate(timeout=patience(90))
+        async with asyncio.timeout(patience(90)):
+            status = await ranks[0].wait()
     finally:
-        for rank in ranks:
-            rank.send_signal(signal.SIGCONT)
-            rank.kill()
-            rank.communicate()
+        for each in ranks:
+            each.send_signal(signal.SIGKILL)
+            await each.wait()
 
-    assert ranks[0].returncode == 1, told
+    told = (tmp_path / "0.log").read_text()
+    assert status == 1, told
     said = "RuntimeError: nobody took the lost rank's place in 0.5 s: all_reduce"
     assert said in told, told
     assert re.search(r" of the group 0 had not ended after \d+\.\d s", told), told

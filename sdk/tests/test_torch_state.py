@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import enum
 import importlib.util
+import os
 import pickle
-import subprocess
-import sys
+import signal
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked_torch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from patience import patience
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("make train installs PyTorch", allow_module_level=True)
@@ -364,7 +368,7 @@ def test_what_no_copies_can_bring_back_is_said(kept, said):
 
 EXCHANGE = textwrap.dedent(
     """
-    import sys
+    import os, sys
     import torch
     import torch.distributed as dist
     from foliot.torch.state_transfer import Packed, exchange, receive, send
@@ -393,18 +397,25 @@ EXCHANGE = textwrap.dedent(
         receive(2, cpu).give_to({"part": part})
         assert part.state["of"] == 2 and part.state["tensor"].sum() == 20_000_002
     dist.barrier()
+    os._exit(0)
     """
 )
 
 
-def test_ranks_exchange_states_over_a_real_group(tmp_path):
+async def test_ranks_exchange_states_over_a_real_group(tmp_path):
     """Each sends to the next while it hears from the one before, and one sends to two."""
     (tmp_path / "rank.py").write_text(EXCHANGE)
-    ranks = [
-        subprocess.Popen([sys.executable, str(tmp_path / "rank.py"), str(rank), str(tmp_path)], stderr=subprocess.PIPE)
-        for rank in range(3)
-    ]
+    with (tmp_path / "said").open("wb") as said:
+        ranks = [
+            forked_torch.start(tmp_path / "rank.py", str(rank), str(tmp_path), env=os.environ, stderr=said.fileno())
+            for rank in range(3)
+        ]
+    try:
+        async with asyncio.timeout(patience(180)):
+            ended = [await rank.wait() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.send_signal(signal.SIGKILL)
+            await rank.wait()
 
-    said = [rank.communicate(timeout=180)[1].decode() for rank in ranks]
-
-    assert [rank.returncode for rank in ranks] == [0, 0, 0], said
+    assert ended == [0, 0, 0], (tmp_path / "said").read_text()

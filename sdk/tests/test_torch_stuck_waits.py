@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 
+import forked_torch
 import pytest
 
 from patience import patience
@@ -66,37 +66,41 @@ PROGRAM = textwrap.dedent(
 
 
 @pytest.fixture
-def run(tmp_path):
+async def run(tmp_path):
     """What becomes of a rank whose peer is stopped: exit status, and what it said."""
     peers = []
 
-    def play(kind):
+    async def play(kind):
         port = str(port_for(play))
         meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
-        (tmp_path / "rank.py").write_text(PROGRAM)
-        command = [sys.executable, str(tmp_path / "rank.py"), kind]
-        peers.append(subprocess.Popen(command, env={**os.environ, **meet, "RANK": "1"}))
-        told = subprocess.run(
-            command, env={**os.environ, **meet, "RANK": "0"}, stdout=subprocess.PIPE, text=True,
-            timeout=patience(120), check=False,
-        )  # fmt: skip
-        return told.returncode, told.stdout
+        program = tmp_path / "rank.py"
+        program.write_text(PROGRAM)
+        with (tmp_path / "said").open("wb") as said:
+            ranks = [
+                forked_torch.start(
+                    program, kind, env={**os.environ, **meet, "RANK": rank}, stdout=said.fileno(), stderr=2
+                )
+                for rank in "10"
+            ]
+        peers.extend(ranks)
+        async with asyncio.timeout(patience(120)):
+            status = await ranks[1].wait()
+        return status, (tmp_path / "said").read_text()
 
     yield play
     for peer in peers:
-        peer.send_signal(signal.SIGCONT)
-        peer.kill()
-        peer.wait()
+        peer.send_signal(signal.SIGKILL)
+        await peer.wait()
 
 
-def test_ddp_goes_on_with_an_error_and_no_optimizer_with_what_it_got(run):
+async def test_ddp_goes_on_with_an_error_and_no_optimizer_with_what_it_got(run):
     """A step of the optimizer is stopped before it changes anything, until a new group has formed."""
-    assert run("ddp") == (
+    assert await run("ddp") == (
         0,
         "ended with RuntimeError\nthe group has ended, and with it a collective that was waited for True False\n",
     )
 
 
-def test_a_process_that_waits_itself_ends(run):
+async def test_a_process_that_waits_itself_ends(run):
     """No way is known to end its wait: another process is to take its rank."""
-    assert run("plain") == (75, "")
+    assert await run("plain") == (75, "")

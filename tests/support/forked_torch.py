@@ -1,6 +1,6 @@
-"""Scripts that use PyTorch as processes that tests start, forked from one that has imported it.
+"""Programs that use PyTorch as processes that tests start, forked from one that has imported it.
 
-That takes each of them two seconds of processor time, and a job has several. `foliot.torch` they import themselves.
+That takes each of them five seconds of processor time, and a job has several. `foliot.torch` they import themselves.
 """
 
 from __future__ import annotations
@@ -9,29 +9,35 @@ import atexit
 import functools
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foliot_lab.services import forker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-_IMPORTED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data")
+_IMPORTED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo")
+"""PyTorch itself imports the last one for a process's first optimizer."""
 
 
-def start(script: Path, *arguments: str, env: Mapping[str, str], stderr: int) -> forker.Forked:
-    """Starts ``python script``. Call it where an event loop runs.
+def start(
+    program: Path | str, *arguments: str, env: Mapping[str, str], stderr: int, stdout: int | None = None
+) -> forker.Forked:
+    """Starts ``python script`` or ``python -m module``. Call it where an event loop runs.
 
     Parameters:
+        program: a script's file or a module's name.
         env: all of its environment.
         stderr: file descriptor.
+        stdout: file descriptor; None: that of `stderr`.
     """
+    module, folder = (program.stem, str(program.parent)) if isinstance(program, Path) else (program, "")
     namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         return _forker().start(
-            script.stem, *arguments, namespace=namespace, stdout=stderr, stderr=stderr, env=env,
-            more={"folder": str(script.parent)},
+            module, *arguments, namespace=namespace, stdout=stderr if stdout is None else stdout, stderr=stderr, env=env,
+            more={"folder": folder},
         )  # fmt: skip
     finally:
         os.close(namespace)
@@ -39,13 +45,15 @@ def start(script: Path, *arguments: str, env: Mapping[str, str], stderr: int) ->
 
 @functools.cache
 def _forker() -> forker.Forker:
-    made = forker.Forker(_IMPORTED, os.environ, command=(sys.executable, __file__))
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    made = forker.Forker(_IMPORTED, env, command=(sys.executable, __file__))
     atexit.register(made.close)
     return made
 
 
 def _prepare(more: Mapping[str, Any]) -> None:
-    sys.path.insert(0, more["folder"])
+    if more["folder"]:
+        sys.path.insert(0, more["folder"])
 
 
 if __name__ == "__main__":
