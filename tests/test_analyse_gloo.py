@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
+import forked_torch
 import pytest
 
 from patience import patience
@@ -60,35 +62,30 @@ RANK = textwrap.dedent(
 )
 
 
-def hung(folder, fault):
+async def hung(folder, fault):
     """Runs the job until nothing moves, and has its ranks dump."""
     for form in ("pickles", "texts"):
         (folder / form).mkdir()
     (folder / "rank.py").write_text(RANK)
     environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "2000", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(folder / "rank.py"), str(folder)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(WORLD), fault], env=environment, stderr=subprocess.PIPE)
-        for rank in range(WORLD)
-    ]
+    with (folder / "said").open("wb") as said:
+        ranks = [
+            forked_torch.start(
+                folder / "rank.py", str(folder), str(rank), str(WORLD), fault, env=environment, stderr=said.fileno()
+            )
+            for rank in range(WORLD)
+        ]
     try:
-        until(lambda: all((folder / f"at_{rank}").exists() for rank in range(WORLD)), patience(120))
-        (folder / "dump").touch()
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=patience(60))
-            assert rank.returncode == 0, errors.decode()
+        async with asyncio.timeout(patience(120)):
+            while not all((folder / f"at_{rank}").exists() for rank in range(WORLD)):  # noqa: ASYNC110 - processes
+                await asyncio.sleep(0.05)
+            (folder / "dump").touch()
+            ended = [await rank.wait() for rank in ranks]
     finally:
         for rank in ranks:
-            rank.kill()
-            rank.wait()
-
-
-def until(holds, within_s):
-    """Waits for a condition."""
-    ends = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+            rank.send_signal(signal.SIGKILL)
+            await rank.wait()
+    assert ended == [0] * WORLD, (folder / "said").read_text()
 
 
 def analysed(folder):
@@ -99,9 +96,9 @@ def analysed(folder):
     return json.loads(done.stdout)
 
 
-def test_a_rank_that_does_not_enter_is_named(tmp_path):
+async def test_a_rank_that_does_not_enter_is_named(tmp_path):
     """Also without a dump of another. Gloo's dumps name no members, and mark nothing but what is retired."""
-    hung(tmp_path, "stop")
+    await hung(tmp_path, "stop")
 
     for form in ("pickles", "texts"):
         found = analysed(tmp_path / form)
@@ -116,9 +113,9 @@ def test_a_rank_that_does_not_enter_is_named(tmp_path):
     assert not found["certain"]
 
 
-def test_a_rank_that_does_something_else_is_named(tmp_path):
+async def test_a_rank_that_does_something_else_is_named(tmp_path):
     """A barrier where the others reduce."""
-    hung(tmp_path, "other")
+    await hung(tmp_path, "other")
 
     for form in ("pickles", "texts"):
         found = analysed(tmp_path / form)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 
+import forked_torch
 import pytest
 
 from foliot_lab.fabric.namespaces import inside
@@ -63,9 +65,16 @@ class Hosts:
         return {words[0]: int(words[9]) for words in lines}
 
 
+async def forked(namespace, environment, arguments, log):
+    """A program in a host's namespace, as `foliot_lab.workload.train.ranks.spawn` starts it."""
+    with inside(namespace), log.open("ab") as output:
+        return forked_torch.start(*arguments, env={**os.environ, **environment}, stderr=output.fileno())
+
+
 @pytest.fixture
-def hosts(wires, tmp_path):
+def hosts(wires, tmp_path, monkeypatch):
     """Two hosts that are good to each other."""
+    monkeypatch.setattr("foliot_lab.workload.train.ranks.spawn", forked)
     return Hosts(wires, tmp_path)
 
 
