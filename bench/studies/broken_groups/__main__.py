@@ -22,7 +22,7 @@ import msgspec
 from bench import place
 from bench.document import Document
 from bench.figures import median, most
-from bench.studies.broken_groups.manners import MANNERS, RANKS, Manner
+from bench.studies.broken_groups.manners import MANNERS, Manner
 from bench.table import show
 from foliot_lab.services.ports import keep
 from foliot_lab.workload.train.ranks import missing
@@ -88,22 +88,15 @@ def _run(first: int, groups: int) -> list[Row]:
     with keep() as keeper:
         port = keeper.getsockname()[1]
         words = ["--port", str(port), "--first", str(first), "--groups", str(groups)]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", "bench.studies.broken_groups.rank", "--rank", str(rank), *words],
-                stdout=subprocess.PIPE,
-            )
-            for rank in range(RANKS)
-        ]  # fmt: skip
-        try:
-            told = [process.communicate(timeout=_WITHIN_S)[0] for process in ranks]
-        finally:
-            for process in ranks:
-                process.kill()
-                process.wait()
-    if any(process.returncode for process in ranks):
-        raise RuntimeError(f"a rank failed: {[process.returncode for process in ranks]}")
-    return [msgspec.convert(json.loads(line), Row) for text in told for line in text.splitlines()]
+        command = [sys.executable, "-m", "bench.studies.broken_groups.rank", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as ranks:
+            try:
+                told, _ = ranks.communicate(timeout=_WITHIN_S)
+            finally:
+                ranks.kill()
+    if ranks.returncode:
+        raise RuntimeError("a rank failed")
+    return [msgspec.convert(json.loads(line), Row) for line in told.splitlines()]
 
 
 def _runs(first: int, groups: int) -> Iterator[list[Row]]:

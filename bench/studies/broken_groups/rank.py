@@ -1,6 +1,7 @@
-"""A rank of a DDP job over loopback whose group breaks again and again. The last rank is the one that is lost each time.
+"""Ranks of a DDP job over loopback whose group breaks again and again. The last rank is the one that is lost each time.
 
-`bench.studies.broken_groups` starts it. It writes a line of JSON for each group.
+`bench.studies.broken_groups` starts them, as one process that forks into each of them. Each rank that is left writes a
+line of JSON for each group.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import importlib
 import json
 import os
 import random
@@ -15,7 +17,8 @@ import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -27,6 +30,7 @@ from foliot.torch.collective_log import CollectiveLog
 from foliot.torch.group_sockets import GroupSockets
 from foliot.torch.process_groups import FormerGroups
 from foliot.torch.stuck_waits import StuckWaits
+from foliot_lab.fabric.namespaces import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,25 +162,39 @@ def _step(model: torch.nn.Module) -> None:
     model(torch.randn(_SENTENCES, _WIDTH)).sum().backward()
 
 
-def main() -> None:
-    """Breaks one group after another."""
-    parser = argparse.ArgumentParser(prog="bench.studies.broken_groups.rank")
-    for name in ("rank", "port", "first", "groups"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    store = dist.TCPStore("127.0.0.1", given.port, is_master=not given.rank, wait_for_workers=False)
-    rank = Rank(given.rank, store, given.port)
-    for number in range(given.first, given.first + given.groups):
-        if found := rank.break_one(number, MANNERS[number % len(MANNERS)]):
-            sys.stdout.write(json.dumps(found) + "\n")
-            sys.stdout.flush()
-    store.add("over", 1)
-    while not given.rank and store.add("over", 0) < RANKS:  # whose store it is ends last
-        time.sleep(_POLL_S)
+def _run(number: int, given: argparse.Namespace) -> NoReturn:
+    """Breaks one group after another, as one of the ranks."""
+    try:
+        store = dist.TCPStore("127.0.0.1", given.port, is_master=not number, wait_for_workers=False)
+        rank = Rank(number, store, given.port)
+        for group in range(given.first, given.first + given.groups):
+            if found := rank.break_one(group, MANNERS[group % len(MANNERS)]):
+                sys.stdout.write(json.dumps(found) + "\n")
+                sys.stdout.flush()
+        store.add("over", 1)
+        while not number and store.add("over", 0) < RANKS:  # whose store it is ends last
+            time.sleep(_POLL_S)
+    except BaseException:  # noqa: BLE001 - whatever it is, it is told and ends the rank
+        traceback.print_exc()
+        os._exit(1)
     os._exit(0)  # the groups' threads are there still
 
 
+def main() -> int:
+    """Forks into the ranks; 1: one of them failed."""
+    parser = argparse.ArgumentParser(prog="bench.studies.broken_groups.rank")
+    for name in ("port", "first", "groups"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    importlib.import_module("torch._dynamo")  # as DDP would in each rank, for seconds
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    for number in range(RANKS):
+        if not os.fork():
+            end_with_parent()
+            _run(number, given)
+    return int(any(os.wait()[1] for _ in range(RANKS)))  # one that failed ends all: they end with this process
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
