@@ -186,7 +186,7 @@ class QueuedWorld(ContentionWorld):
         return {link for link in links if links.count(link) > 1}
 
 
-TWO = (flow(0, 4), flow(1, 5))
+TWO = (flow(0, 2), flow(1, 3))
 
 
 @pytest.fixture(params=POLICIES)
@@ -205,7 +205,7 @@ def world(policy):
 
 def world_of(flows, **settings):
     """A world that was idle before these flows."""
-    world = QueuedWorld(improve="off", **settings)
+    world = QueuedWorld(nodes=4, improve="off", **settings)
     world.flows = dict.fromkeys(flows, LINE)
     return world
 
@@ -227,7 +227,7 @@ def rates(world):
 
 def test_flows_part_though_each_host_decides_alone(world):
     """And stay there: a flow alone on its links has no queue."""
-    assert {each[:3] for each in moves(world, 30.0)} <= {("reroute", "node0", "node4"), ("reroute", "node1", "node5")}
+    assert {each[:3] for each in moves(world, 30.0)} <= {("reroute", "node0", "node2"), ("reroute", "node1", "node3")}
     assert rates(world) == [1.0, 1.0]
     assert not moves(world, 20.0)
     assert not world.core.routing.moved  # where they go is their home
@@ -247,10 +247,10 @@ def test_a_lost_nic_is_left_as_before(policy, monkeypatch):
     monkeypatch.setattr(host_policies.remedy, "_SUSPENDED_NS", 200 * ROUND)
     world = world_of(TWO[:1], rails=2)
     world.run(1.0)
-    world.flap("node4.rail0", "down")
+    world.flap("node2.rail0", "down")
     moves(world, 3.0)
     assert world.way_of(TWO[0]).via == "rail1"
-    world.flap("node4.rail0", "up")
+    world.flap("node2.rail0", "up")
     assert {each[0] for each in moves(world, 10.0)} <= {"restore"}
     assert world.way_of(TWO[0]).via == "rail0"
     world.flows = dict.fromkeys(TWO, LINE)
@@ -292,11 +292,11 @@ def test_what_is_known_of_a_node_that_left_is_forgotten(policy):
     world = world_of(TWO)
     world.run(1.0)
     remedies = world.core.remedies[policy]
-    assert remedies._delays.between("node0.rail0", "node4.rail0")
+    assert remedies._delays.between("node0.rail0", "node2.rail0")
     world.flows = {}
-    remedies.forget({"node4.rail0"})
-    remedies.forget_node("node4")
-    assert not remedies._delays.between("node0.rail0", "node4.rail0")
+    remedies.forget({"node2.rail0"})
+    remedies.forget_node("node2")
+    assert not remedies._delays.between("node0.rail0", "node2.rail0")
     assert [*remedies._policies] == [TWO[1]]
 
 

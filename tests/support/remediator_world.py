@@ -206,7 +206,8 @@ class World:
         """What a node says of these paths, which end at it."""
         rows = np.zeros(len(paths), DelayRow)
         rows["path"] = np.arange(len(paths))
-        heard = [self.is_heard(path) for path in paths]
+        troubled = self.silent or self.dead_nics or self.mute
+        heard = [self.is_heard(path) for path in paths] if troubled else [True] * len(paths)
         rows["sent"] = rows["received"] = np.multiply(heard, 2)
         word = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
         self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))

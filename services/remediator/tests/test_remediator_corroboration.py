@@ -10,13 +10,13 @@ from foliot_remediator.core.state.state_machine import State
 from foliot_schemas import PortChange, PortState
 
 SECOND = 1_000_000_000
-NODES, RAILS = 8, 2
+NODES, RAILS = 4, 2
 PATH = "node0.rail0>node3.rail0#0"
 
 
 @pytest.fixture(params=[True, False], ids=["counting", "as of before 0.2"])
 def world(make_world, request):
-    """Eight nodes on two rails, healthy: probes say so, and which probe they heard last, or not."""
+    """Four nodes on two rails, healthy: probes say so, and which probe they heard last, or not."""
     return make_world(nodes=NODES, rails=RAILS, count=request.param)
 
 

@@ -31,7 +31,7 @@ def plan(flows, present, capacity=1.0, seed=0):
     return improvement(flows, links, np.array(present, np.intp), np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 def test_one_of_two_flows_on_a_link_moves(seed):
     """One move is enough, and both get all that they need."""
     found = plan(pairs((0, 1), (0, 2)), [1, 1], seed=seed)
@@ -40,7 +40,7 @@ def test_one_of_two_flows_on_a_link_moves(seed):
     assert found.after.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 def test_of_three_flows_two_move(seed):
     """To different spines, though the flow that collides at the far leaf has one spine less to go to."""
     found = plan(pairs((0, 1), (0, 2), (0, 3), (4, 3)), [0, 0, 0, 1], seed=seed)
@@ -90,7 +90,7 @@ def test_the_slowest_flow_moves_first():
     assert len(before) == 3
 
 
-@pytest.mark.parametrize("seed", draws(2))
+@pytest.mark.parametrize("seed", draws(1))
 def test_any_permutation_gets_full_rate_with_free_choice(seed):
     """An assignment without conflict exists (Koenig); 64 NICs, eight of them at each leaf."""
     rng = np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def test_the_present_assignment_is_not_changed():
 THREE, TWO_WAYS = ((0, 1), (0, 2), (0, 3)), [[0, 1]] * 3
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 @pytest.mark.parametrize("high", range(3))
 def test_of_three_flows_with_two_ways_the_one_that_matters_most_is_alone(high, seed):
     """One move is enough: it leaves the others, which share a link."""
@@ -131,7 +131,7 @@ def test_of_three_flows_with_two_ways_the_one_that_matters_most_is_alone(high, s
     assert found.after.tolist() == [1.0 if flow == high else 0.5 for flow in range(3)]
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 @pytest.mark.parametrize("high", range(2))
 def test_of_two_flows_the_one_that_matters_less_moves(high, seed):
     """Either move would do."""
@@ -140,14 +140,14 @@ def test_of_two_flows_the_one_that_matters_less_moves(high, seed):
     assert found.after.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 def test_of_three_flows_that_seem_to_want_half_a_link_the_one_that_matters_most_is_alone(seed):
     """Any move would do, by what is known; it may want more than that."""
     found = plan(pairs(*THREE, ways=TWO_WAYS, demand=[0.5] * 3, priority=[0, 5, 0]), [0, 0, 0], seed=seed)
     assert found.moved.tolist() == [1]
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 def test_a_flow_that_matters_less_yields_though_another_loses_by_it(seed):
     """Its way is full after that; the one that matters more has its rate."""
     found = plan(pairs(*THREE, ways=TWO_WAYS, priority=[5, 0, 0]), [0, 0, 1], seed=seed)
@@ -183,7 +183,7 @@ def test_those_that_matter_less_gain_where_it_costs_no_other():
     assert found.after.tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("seed", draws(2))
+@pytest.mark.parametrize("seed", draws(1))
 def test_each_priority_counts_before_the_next(seed):
     """Seven priorities and as many flows, four links: the first three are alone, and the others share one."""
     leaves = [(0, leaf) for leaf in range(1, 8)]
@@ -199,7 +199,7 @@ def test_moves_for_those_that_matter_more_come_first():
     assert found.moved[0] in {3, 4}
 
 
-@pytest.mark.parametrize("seed", draws(3))
+@pytest.mark.parametrize("seed", draws(1))
 def test_equal_priorities_are_as_none(seed):
     """Whichever they are, the same flows move to the same ways."""
     rng = np.random.default_rng(seed)
@@ -211,7 +211,7 @@ def test_equal_priorities_are_as_none(seed):
     assert alike.after.tolist() == without.after.tolist()
 
 
-@pytest.mark.parametrize("seed", draws(6))
+@pytest.mark.parametrize("seed", draws(3))
 def test_no_plan_costs_a_flow_of_the_highest_priority(seed):
     """Flows at random: those that matter most get no less together, nor does the slowest of them."""
     rng = np.random.default_rng(seed)
