@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from draws import draws
 from foliot import native
 from foliot_probe.core.measure import hull_pruning, near_floor, one_way_delay
 from foliot_probe.core.rate import delay_density
@@ -20,7 +21,7 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.integers(-50, 50), st.integers(-(10**12), 10**12), INT64)
 """Few values, so that there are ties; such as there are; and all that 64 bits can hold."""
 ANY_NUMBERS = st.floats(width=64)
-MANY = settings(max_examples=3 * settings.default.max_examples)
+MANY = settings(max_examples=min(len(draws(60)), 300))
 
 
 def same(ours, theirs):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from draws import draws
 from foliot import native
 from foliot_schemas import StampRow
 from foliot_sync.core.fit import delay_floor, line_fit
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 STAMPS = st.one_of(st.integers(-50, 50), st.integers(-(10**12), 10**12), st.integers(-(1 << 62), 1 << 62))
 """Few values, so that there are ties; such as there are; and all that a message may have."""
 LIMIT_PPB = 200_000.0
-MANY = settings(max_examples=3 * settings.default.max_examples)
+MANY = settings(max_examples=min(len(draws(60)), 300))
 
 
 def same(ours, theirs):
