@@ -84,29 +84,24 @@ def test_the_official_parser_has_nothing_to_say_against_it():
     assert run_parser(COPY) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (lambda it: it["channels"]["event"]["messages"].update(Event={"$ref": "#/components/messages/Evnt"}), "Evnt"),
-        (lambda it: it["components"]["messages"]["Event"]["examples"][0]["payload"].pop("who"), "who"),
-        (
-            lambda it: it["components"]["messages"]["Command"]["examples"][0]["payload"].update(
-                action={"verb": "reroute", "away": "rail0"}
-            ),
-            "away",
-        ),
-        (lambda it: it.update(asyncapi="3.0.0"), "latest version"),
-    ],
-    ids=["dangling reference", "example that does not fit", "order that does not fit", "old version"],
-)
-def test_the_check_finds_what_is_wrong(tmp_path, damage, complaint):
-    """The parser is really asked, and also hints make it fail."""
+def test_the_check_finds_all_that_is_wrong(tmp_path):
+    """The parser is really asked, examples are compared, and also hints make it fail."""
     broken = msgspec.json.decode(COPY.read_bytes())
-    damage(broken)
+    messages = broken["components"]["messages"]
+    broken["channels"]["event"]["messages"]["Event"] = {"$ref": "#/components/messages/Evnt"}
+    messages["Event"]["examples"][0]["payload"].pop("who")
+    messages["Command"]["examples"][0]["payload"]["action"] = {"verb": "reroute", "away": "rail0"}
+    broken["asyncapi"] = "3.0.0"
     path = tmp_path / "broken.json"
     path.write_bytes(msgspec.json.encode(broken))
 
     status, said = run_parser(path)
 
     assert status == 1
-    assert complaint in said
+    for complaint in (
+        "latest version",
+        "'#/components/messages/Evnt' does not exist",
+        "example of Event: data must have required property 'who'",
+        "example of Command: data/action/away must be array",
+    ):
+        assert complaint in said
