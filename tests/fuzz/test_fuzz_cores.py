@@ -31,7 +31,7 @@ from foliot_sync.settings import SyncSettings
 
 # Derandomised: the same examples in every run. The coverage-guided targets look for new ones.
 SOME = settings(
-    max_examples=len(draws(40)),
+    max_examples=len(draws(20)),
     deadline=None,
     derandomize=True,
     database=None,

@@ -111,7 +111,7 @@ def made(struct, at_once=100):
 
 
 @pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.__name__)
-@settings(max_examples=len(draws(30)))
+@settings(max_examples=len(draws(8)))
 @given(data=st.data())
 def test_every_field_arrives_with_its_value(kind, data):
     """And the message has no field that the struct has not, made at once and in steps."""

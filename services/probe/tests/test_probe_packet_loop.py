@@ -150,7 +150,7 @@ def check_order(place_of):
 
 
 @needs_compiler
-@pytest.mark.parametrize("seed", draws(20))
+@pytest.mark.parametrize("seed", draws(8))
 def test_both_send_and_tell_the_same_of_drawn_packets(seed):
     """Peers that lose, repeat, stand still and start anew; strangers; packets without stamps; rates that change."""
     draw = random.Random(seed)
@@ -360,7 +360,7 @@ def test_a_peer_that_was_met_and_went_is_not_met_in_the_next_stream_of_its_row()
 
 
 @needs_compiler
-@pytest.mark.parametrize("seed", draws(20))
+@pytest.mark.parametrize("seed", draws(8))
 def test_both_take_any_bytes_alike(seed):
     """What is broken in one field is nobody's, or is taken in the same way, and breaks nothing."""
     draw = random.Random(seed)
@@ -409,7 +409,7 @@ def test_what_a_report_takes_in_python_keeps_no_packet_waiting():
 
 
 @needs_compiler
-@pytest.mark.parametrize("seed", draws(20))
+@pytest.mark.parametrize("seed", draws(8))
 def test_both_take_floods_and_lies_alike(seed):
     """Many packets of a peer at a time: of two lives, repeated, far apart, with stamps that contradict each other."""
     draw = random.Random(seed)
@@ -454,7 +454,7 @@ def lie(draw, session, lowest, step):
 
 
 @needs_compiler
-@pytest.mark.parametrize("seed", draws(20))
+@pytest.mark.parametrize("seed", draws(8))
 def test_both_turn_stamps_into_local_time_alike(seed, monkeypatch):
     """A clock that is slewed and stepped; to the nanosecond, as floats of another order may round the other way."""
     draw = random.Random(seed)
