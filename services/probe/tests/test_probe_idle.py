@@ -125,7 +125,7 @@ def both(monkeypatch):
     made = Both()
     for each in (0, 1):
         made.use(each, 0)
-    made.run(10)
+    made.run(3)
     for each in (0, 1):
         made.told(each)
     yield made
