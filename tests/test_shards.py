@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from draws import draws
 from foliot.node.shard import WHOLE, Shard
 from foliot_detector.core.pipeline import Pipeline
 from foliot_detector.settings import DetectorSettings
@@ -109,7 +110,7 @@ class Central:
         self._tell(outcome)
 
 
-def storm(seed: int, seconds: float = 9.0) -> StormSpec:
+def storm(seed: int, seconds: float = 5.0) -> StormSpec:
     """Enough of it that shards' borders lie in it."""
     return StormSpec(events_per_s=14.0, seconds=seconds, seed=seed, nic_share=0.4, report_s=0.4)
 
@@ -147,7 +148,7 @@ def shards_at(*cuts: str) -> list[Shard]:
     return [Shard(*bound) for bound in itertools.pairwise(bounds)]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2 + number for number in draws(1)])
 def test_shards_say_together_what_one_says(seed):
     """The same events, and the same commands because of them; none is missing, none is said twice."""
     spec, borders = storm(seed), cuts(seed)
@@ -179,7 +180,7 @@ def test_shards_say_together_what_one_says(seed):
 def test_a_shard_hears_of_its_nodes_and_their_peers_alone():
     """Six neighbours each, on a ring: three more at either end. Of paths it keeps those that begin or end with it."""
     first, end = "node000013", "node000027"
-    parts = weather(shards_at(first, end), storm(1, seconds=2.0))
+    parts = weather(shards_at(first, end), storm(1, seconds=0.5))
     heard = {f"node{number:06}" for number in range(10, 30)}
     detector, remediator = parts.detectors[1], parts.remediators[1]
     assert set(detector.inventory.nodes) == set(remediator.inventory.nodes) == heard
