@@ -45,10 +45,14 @@ async def until(condition, what):
 
 
 class Fleet:
-    """Probe and agent of node0, and one of each other service; the test speaks for all other nodes."""
+    """Probe and agent of node0, and one of each other service, or some of them.
 
-    def __init__(self, bus, folder: Path, url: str) -> None:
+    The test speaks for all other nodes.
+    """
+
+    def __init__(self, bus, folder: Path, url: str, services=SERVICES) -> None:
         self.bus = bus
+        self._services = services
         self.settings = NodeSettings(
             name="node0", index=0, service_prefix="127.200.0.0/13", path_prefix="127.64.0.0/10", entropies=(1, 2),
             nics=tuple(
@@ -87,7 +91,7 @@ class Fleet:
         await self.bus.subscribe(CLOCK, self._hears(lambda state: ("clock", state.clock)))
         await self.bus.subscribe(OUTCOME, self._hears(lambda outcome: ("outcome", outcome.command)))
         await self.bus.subscribe(PORT, self._hears(lambda port: ("port", port.node)))
-        for service in SERVICES:
+        for service in self._services:
             log = (self._folder / f"{service}.log").open("wb")
             self._processes[service] = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", f"foliot_{service}", env={**os.environ, "FOLIOT_CONFIG": str(config)},
@@ -159,7 +163,7 @@ class Fleet:
         with contextlib.suppress(httpx.ConnectError):  # it does not listen yet
             async with httpx.AsyncClient(trust_env=False, timeout=patience(30)) as client:
                 shown = (await client.get(f"http://127.0.0.1:{self.http}/api/v1/fleet")).content
-        return {
+        effects = {
             "detector": self.heard["event", "flap", f"{name}.rail0", ""] > 0,
             "remediator": self.heard["event", "refusal", f"strange-{name}.rail0", "unknown"] > 0,
             "sync": self.heard["clock", name] > 0,
@@ -167,6 +171,7 @@ class Fleet:
             "gateway": f"{name}.rail0".encode() in shown,
             "probe": self.heard["port", "node0"] > self._ports,
         }
+        return {service: effects[service] for service in self._services}
 
     async def _on_rejected(self, rejected, _subject) -> None:
         self.rejected[rejected.service] += 1
