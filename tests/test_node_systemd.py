@@ -22,6 +22,8 @@ _AGENT_CAPABILITIES = 1 << 12 | 1 << 34
 def machine(tmp_path):
     """With two NICs and a bus."""
     with Machine(tmp_path) as booted:
+        # Addresses of IPv6 are there at once, without the second and a half in which others may object.
+        booted.run("bash", "-c", "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad")
         lines = ["link set lo up"]
         for rail in (0, 1):
             lines += [
@@ -82,8 +84,6 @@ def join(machine: Machine, *arguments: str, check: bool = True) -> str:
 def test_a_host_joins_and_leaves(machine):
     """The services run with the least they need, a second join disturbs nothing, and leaving leaves nothing."""
     before = host(machine)
-    for more in (("--dry-run",), ()):
-        assert machine.foliot("node", "leave", *more).stdout.startswith("there is nothing to undo")
     rails = ("--rail", "rail0=eth0", "--rail", "rail1=eth1")
     machine.run("mknod", "-m", "644", "/dev/kmsg", "c", "1", "11")
     join(machine, "--name", "a", *rails, "--armed", "always", "--key-file", "/run/key")
@@ -222,7 +222,7 @@ def test_a_host_that_hangs_is_started_again_and_a_wrong_one_is_not(machine):
     """The watchdog hears no more of a stopped process; an index that another node has stays refused."""
     machine.run(
         "bash", "-c", "for u in agent probe; do mkdir -p /run/systemd/system/foliot-$u.service.d; "
-        "printf '[Service]\\nWatchdogSec=5\\n' > /run/systemd/system/foliot-$u.service.d/soon.conf; done",
+        "printf '[Service]\\nWatchdogSec=5\\nTimeoutAbortSec=1\\n' > /run/systemd/system/foliot-$u.service.d/soon.conf; done",
     )  # fmt: skip
     join(machine, "--name", "a", "--rail", "rail0=eth0")
     machine.run("systemctl", "kill", "--signal=STOP", *_UNITS)
