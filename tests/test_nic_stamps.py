@@ -262,7 +262,7 @@ def test_a_nic_that_was_never_good_is_never_used(tmp_path, port, fault):
     write_nic_clock(world.hosts[1].file, **fault)
     others = (world.hosts[0], world.hosts[2])
     world.until(lambda: all(host.by_nic() for host in others))
-    world.run(2.0)
+    world.run(1.0)
     assert by_kernel(world.hosts[1])
     assert nic_clock_name("node1.rail0") not in world.states
     world.forget()
@@ -285,7 +285,7 @@ def test_a_peer_of_an_earlier_version_gets_the_kernels_stamps(tmp_path, port):
     assert first.by_nic("node2") is second.by_nic("node2") is False
     assert old.by_nic()
     world.forget()
-    world.run(2.0)
+    world.run(1.0)
     world.check_hosts()
     world.close_all()
 
