@@ -37,6 +37,7 @@ class Cluster(LeafSpine):
         """Events and commands, in order."""
         self._improve = improve
         super().__init__(spines=4)
+        self.report_every = 1
 
     def start_detector(self):
         """And the others. The hash of the leaves leads both flows over the first spine."""

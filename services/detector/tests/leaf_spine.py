@@ -140,9 +140,12 @@ class LeafSpine:
         self.bound_ns = dict.fromkeys(range(self.hosts), bound_ns)
         self.spread = 0.2
         """By what share of a queue a probe may find it shorter or longer."""
-        self.fast_probes, self.late_us, self.counts_delays, self.report_every = (2, 3), {}, True, 1
+        self.fast_probes, self.late_us, self.counts_delays = (2, 3), {}, True
         """Least and most probes of a step on a path in use; by host, how much later the first probes are that it hears in
-        a step; whether nodes count delays; and how many steps a report is of. Hosts report at different times."""
+        a step; and whether nodes count delays."""
+        self.report_every = 1 if "all" in self.silent else 2
+        """How many steps a report is of. Hosts report at different times. Where no router answers, links are told by
+        how delays vary together, for which a second needs as many reports as nodes make."""
         self.idle = set()
         """Numbers of paths for which others stand: nothing is heard of them, but for those that traffic takes."""
         self.queues_us = {}
@@ -436,7 +439,7 @@ class LeafSpine:
         self._share()
         self._steps += 1
         self.now_ns += STEP_NS
-        if self.report_every > 1:  # hosts say too little to tell the time by
+        if self.report_every > 2:  # hosts say too little to tell the time by
             self.events += self.detector.tick(STEP_NS)
         for host in range(self.hosts):
             self._heard_by(host)

@@ -11,7 +11,7 @@ from foliot_detector.core.detectors.path_mismatch.round_trips import Reading, Ro
 from foliot_detector.settings import DetectorSettings
 from foliot_schemas import ClockState, Event, Job, Node, NodePaths, Placement, PortState
 
-SETTLED_S, SOON_S, LONG_S = 7.0, 5.0, 12.0
+SETTLED_S, SOON_S, QUIET_S, LONG_S = 7.0, 5.0, 8.0, 12.0
 
 
 def states(events):
@@ -246,7 +246,7 @@ def test_what_an_earlier_run_said_is_ended_by_the_next(fabric):
 def test_on_an_idle_fabric_nothing_shows(fabric):
     """All ways are as quick."""
     begin(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -254,7 +254,7 @@ def test_a_flow_on_its_path_is_as_late_as_that(fabric):
     """However little it sends."""
     begin(fabric, by=None)
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -264,7 +264,7 @@ def test_a_flow_on_its_path_is_so_one_way_too(queue_us, off_us):
     fabric = make(queue_us=queue_us)
     begin(fabric, by=None, in_band_off_us=off_us)
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -272,7 +272,7 @@ def test_a_flow_on_its_path_is_so_one_way_too(queue_us, off_us):
 def test_a_flow_that_is_later_than_its_path_contradicts_nothing(fabric, what):
     """Its own queue, acknowledgements that wait and hosts make it so, whichever way it takes."""
     begin(fabric, **({"wants": None} | what))
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -280,7 +280,7 @@ def test_a_flow_of_few_bytes_says_nothing(fabric):
     """Its smoothed round trip may be from before the queue."""
     begin(fabric, wants=1.0)
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -288,11 +288,11 @@ def test_where_every_way_is_as_late_nothing_is_said(fabric):
     """No other way explains the round trips: the receiver's stamps are wrong, or what it says is."""
     begin(fabric, by=None)
     fabric.lies_us[2] = 8_000.0
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
-@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("steps", [0, 2, 4])
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_way_that_is_quick_afterwards_explains_nothing(fabric, steps, moves):
     """It was as late as all others, while the flow was not. Nor does that of before count for another path."""
@@ -302,7 +302,7 @@ def test_a_way_that_is_quick_afterwards_explains_nothing(fabric, steps, moves):
     fabric.lies_us = {}
     if moves:
         fabric.send_by(0, 2, 1)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -313,7 +313,7 @@ def test_an_error_of_a_clock_is_in_both_directions_and_so_in_none(fabric):
         fabric.send_by(0, 2, spine)
         fabric.run(SETTLED_S)
         fabric.lies_us = {2: 8_000.0, 0: -8_000.0}
-        fabric.run(LONG_S)
+        fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -323,7 +323,7 @@ def test_a_clock_that_is_not_synchronised_says_nothing(fabric, host):
     begin(fabric)
     fabric.bound_ns[host] = -1
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -332,7 +332,7 @@ def test_clocks_that_promise_little_are_off_by_as_much(fabric):
     begin(fabric)
     fabric.bound_ns = dict.fromkeys(range(4), 2 * MS)
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -349,7 +349,7 @@ def test_a_disrupted_clock_says_nothing_until_it_is_synchronised(fabric):
     begin(fabric)
     fabric.tell(clock("disrupted", 1))
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
     fabric.tell(clock("synchronised", 2))
     back_ns = fabric.now_ns
@@ -388,7 +388,7 @@ def test_a_move_in_progress_is_no_mismatch(fabric, ahead):
         fabric.run(1.5)
         fabric.send_by(0, 2, 1)
         flow.by = None
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 
@@ -419,7 +419,7 @@ def test_a_port_that_is_down_or_just_back_says_nothing(fabric):
     )
     begin(fabric)
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
     del fabric.port
     fabric.tell(port(fabric, up=True, count=1))
@@ -457,7 +457,7 @@ def test_a_queue_that_is_empty_at_times_says_nothing_then(fabric, full_s, found)
     assert len(fabric.take("mismatch")) == found
 
 
-@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("steps", [0, 2, 4])
 def test_a_flow_that_sends_only_while_the_queue_is_short_says_nothing(fabric, steps):
     """Its round trips are of then, whenever its sender tells of them."""
     flow, other = begin(fabric, by=None), fill(fabric)
@@ -496,7 +496,7 @@ def test_nodes_of_before_say_nothing(fabric):
     """They do not tell what the connection had acknowledged whose round trips they tell."""
     begin(fabric, told={"busiest_acked_bytes": 0})
     fill(fabric)
-    fabric.run(LONG_S)
+    fabric.run(QUIET_S)
     assert fabric.take("mismatch") == []
 
 

@@ -10,7 +10,7 @@ from leaf_spine import LeafSpine, S
 
 from draws import draws
 
-SEEDS = draws(2)
+SEEDS = draws(1)
 SETTLED_S, FOUND_S = 7.0, 5.0
 
 
