@@ -76,7 +76,8 @@ class SimulatedFleet:
     Paths of entropy 0 are in use: a probe each `probe_ms`; others get 5 a second.
 
     By `stamp_late_ns` a sender dates its probes late. Not `numbered`, they are of before reports named probes by their
-    numbers. Nodes report every `report_ms`, and name `names_ms` as their interval. `shaky_ns` is how far two words of
+    numbers. Nodes report every `report_ms`, and name `names_ms` as their interval. The detector is told of time that
+    passes every `tick_ms`. `shaky_ns` is how far two words of
     the same moment differ, as by a clock that is set between them.
 
     `events` has what the detector said, `inputs` what it was told, with the time that passed before.
@@ -84,14 +85,14 @@ class SimulatedFleet:
 
     def __init__(
         self, nodes=3, rails=2, entropies=2, settings=None, *, ticks=True, offsets_ms=(), probe_ms=50, numbered=True,
-        report_ms=100, names_ms=None,
+        report_ms=100, names_ms=None, tick_ms=10,
     ):  # fmt: skip
         self.now_ns = START_NS
         self.names = [f"node{number}" for number in range(nodes)]
         self.rails = [f"rail{number}" for number in range(rails)]
         self.settings = settings or DetectorSettings()
         self.detector = Pipeline(self.settings)
-        self.ticks = ticks
+        self.ticks, self._tick_ns = ticks, tick_ms * MS
         self.events, self.inputs = [], []
         self.cut, self.stopped, self.off_bus, self.mute = set(), set(), set(), set()
         self.tells_at_once, self.numbered, self.report_ms = True, numbered, report_ms
@@ -248,7 +249,7 @@ class SimulatedFleet:
         heapq.heappush(self._queue, (at_ns, self._count, work, arguments))
 
     def _tick(self):
-        self._at(self.now_ns + 10 * MS, self._tick)
+        self._at(self.now_ns + self._tick_ns, self._tick)
         if self.backlog is not None:
             return
         elapsed_ns, self._told_ns = self.now_ns - self._told_ns, self.now_ns

@@ -11,7 +11,7 @@ SECOND = 1_000
 @pytest.fixture
 def fleet(make_fleet):
     """Three nodes on one rail, of whose four entropies the last two idle."""
-    made = make_fleet(rails=1, entropies=4)
+    made = make_fleet(rails=1, entropies=4, report_ms=200, tick_ms=50)
     made.run(3 * SECOND)
     made.let_idle(*idle(made))
     made.run(2 * SECOND)
@@ -29,7 +29,7 @@ def told(events):
     return [(event.who, event.state) for event in events]
 
 
-@pytest.mark.parametrize("lost", [{}, {1}, {1, 2}], ids=["all arrive", "one is lost", "two are lost"])
+@pytest.mark.parametrize("lost", [{}, {1, 2}], ids=["all arrive", "two are lost"])
 def test_paths_that_idle_are_not_missed(fleet, lost):
     """Though their senders are heard all the time, and their few probes may be lost."""
     for path in idle(fleet):
@@ -49,7 +49,7 @@ def test_a_silence_beside_them_is_found_as_ever(fleet):
     assert told(fleet.take()) == [(str(path), "speaking")]
 
 
-@pytest.mark.parametrize(("away_ms", "heard_ms"), [(600, 200), (600, 800), (900, 800)])
+@pytest.mark.parametrize(("away_ms", "heard_ms"), [(600, 200), (900, 800)])
 def test_a_receiver_that_starts_anew_is_told_before_it_misses_them(fleet, away_ms, heard_ms):
     """Its peers probe all paths to it again for a while."""
     into = [path for path in idle(fleet) if path.destination == "node1.rail0"]

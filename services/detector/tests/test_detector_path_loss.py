@@ -27,7 +27,7 @@ def every(number):
 
 def test_a_path_that_loses_a_tenth_is_lossy(make_fleet):
     """Once, with the numbers of its window: ten lost are enough."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(10)
     inventory.run(20_000)
     (event,) = inventory.take()
@@ -43,7 +43,7 @@ def test_a_path_that_loses_a_tenth_is_lossy(make_fleet):
 
 def test_a_loss_below_the_threshold_is_no_event(make_fleet):
     """One in forty is 2.5 %."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(40)
     inventory.run(25_000)
 
@@ -52,7 +52,7 @@ def test_a_loss_below_the_threshold_is_no_event(make_fleet):
 
 def test_a_lossy_path_that_heals_speaks(make_fleet):
     """Under the same fault; at the edge of the threshold it does not chatter."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(10)
     inventory.run(12_000)
     (lossy,) = inventory.take()
@@ -72,7 +72,7 @@ def test_a_lossy_path_that_heals_speaks(make_fleet):
 @pytest.mark.parametrize("trouble", ["port", "sender"])
 def test_a_lossy_path_that_heals_in_another_trouble_speaks(make_fleet, too_small, trouble):
     """It was claimed silent meanwhile, and the port or process explains that: no silence is said, and none ends."""
-    inventory = make_fleet(nodes=2)
+    inventory = make_fleet(nodes=2, rails=1, tick_ms=50)
     if too_small:
         inventory.too_small.add(PATH)
     else:
@@ -97,7 +97,7 @@ def test_a_lossy_path_that_heals_in_another_trouble_speaks(make_fleet, too_small
 
 def test_a_lossy_path_that_falls_silent_is_lossy_anew_afterwards(make_fleet):
     """The end of a silence ends all that was said of the path."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(10)
     inventory.run(12_000)
     inventory.cut.add(PATH)
@@ -110,7 +110,7 @@ def test_a_lossy_path_that_falls_silent_is_lossy_anew_afterwards(make_fleet):
 
 def test_loss_under_a_standing_queue_is_congestion(make_fleet):
     """The delays of what gets through stand 20 ms above the least: a full queue, no fault."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(10)
     inventory.delay_ns[PATH] = 20 * MS
     inventory.run(20_000)
@@ -124,7 +124,7 @@ def test_loss_in_bursts_that_other_paths_wait_in_is_congestion(make_fleet, late_
 
     The paths beside it tell of the queue, also where their reports are late.
     """
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     beside = [path for path in inventory.paths if path.source == PATH.source and path != PATH]
     inventory.bus_delay_ns["node2"] += late_ms * MS
 
@@ -151,7 +151,7 @@ def test_loss_in_bursts_that_other_paths_wait_in_is_congestion(make_fleet, late_
 
 def test_loss_goes_on_after_the_queue_has_drained(make_fleet):
     """Then it is a fault."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(10)
     inventory.delay_ns[PATH] = 20 * MS
     inventory.run(12_000)
@@ -164,7 +164,7 @@ def test_loss_goes_on_after_the_queue_has_drained(make_fleet):
 @pytest.mark.parametrize("stepped", ["node1", "node1.rail0:phc"], ids=["host", "nic"])
 def test_a_stepped_clock_is_no_queue(make_fleet, stepped):
     """The delays jump by 20 ms as the clock does, a host's or a NIC's; the news of it makes the detector measure them anew."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.lose[PATH] = every(10)
     inventory.delay_ns[PATH] = 20 * MS
     inventory.run(2_000)
@@ -180,7 +180,7 @@ def test_a_stepped_clock_is_no_queue(make_fleet, stepped):
 
 def test_what_a_silence_lost_is_left_to_the_silence(make_fleet):
     """Two seconds of silence are 40 of a window's probes."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.cut.add(PATH)
     inventory.run(2_000)
     inventory.cut.clear()
@@ -191,7 +191,7 @@ def test_what_a_silence_lost_is_left_to_the_silence(make_fleet):
 
 def test_what_a_lost_nic_lost_is_left_to_the_nic(make_fleet):
     """On paths in use and on swept ones."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.set_carrier(PATH.source, carrier=False)
     inventory.run(8_000)
     inventory.set_carrier(PATH.source, carrier=True)
@@ -202,7 +202,7 @@ def test_what_a_lost_nic_lost_is_left_to_the_nic(make_fleet):
 
 def test_batches_lost_on_the_bus_are_no_lost_probes(make_fleet):
     """Every third batch of the receiver never arrives."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     tell, count = inventory.tell, iter(range(100_000))
     inventory.tell = lambda message: tell(message) if next(count) % 3 else None
     inventory.run(25_000)
@@ -212,7 +212,7 @@ def test_batches_lost_on_the_bus_are_no_lost_probes(make_fleet):
 
 def test_a_receiver_that_was_away_makes_no_path_lossy(make_fleet):
     """What came meanwhile was lost at the receiver, not on the path."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.stopped.add("node1")
     inventory.run(3_000)
     inventory.stopped.clear()
@@ -223,7 +223,7 @@ def test_a_receiver_that_was_away_makes_no_path_lossy(make_fleet):
 
 def test_few_probes_are_no_evidence(make_fleet, make_delays):
     """Nine lost of eighteen: half, and one too few to judge by."""
-    inventory = make_fleet(nodes=2)
+    inventory = make_fleet(nodes=2, rails=1, tick_ms=50)
     detector = inventory.detector
     events = []
     for number in range(1, 10):
@@ -235,7 +235,7 @@ def test_few_probes_are_no_evidence(make_fleet, make_delays):
 
 def test_one_burst_of_losses_makes_no_lossy_path(make_fleet, make_delays):
     """A node that was away for less than a silence loses a second's probes at once: that says nothing of the path."""
-    inventory = make_fleet(nodes=2)
+    inventory = make_fleet(nodes=2, rails=1, tick_ms=50)
     events = []
     for number in range(1, 41):
         at_ns = inventory.now_ns + number * 100 * MS
@@ -248,7 +248,7 @@ def test_one_burst_of_losses_makes_no_lossy_path(make_fleet, make_delays):
 
 def test_a_healed_path_of_the_slow_sweep_speaks_within_twenty_seconds(make_fleet, make_delays):
     """Seventy-five without a loss say it, however few of its window's two hundred they are."""
-    inventory = make_fleet(nodes=2)
+    inventory = make_fleet(nodes=2, rails=1, tick_ms=50)
     events = []
     for number in range(1, 81):
         at_ns = inventory.now_ns + number * 200 * MS
@@ -267,7 +267,7 @@ def test_a_healed_path_of_the_slow_sweep_speaks_within_twenty_seconds(make_fleet
 
 def test_received_before_sent_is_known_is_no_gain(make_fleet, make_delays):
     """A batch may count more received than its sequence numbers prove sent; sums even out, never below none lost."""
-    inventory = make_fleet(nodes=2)
+    inventory = make_fleet(nodes=2, rails=1, tick_ms=50)
     events = []
     for number in range(1, 101):
         at_ns = inventory.now_ns + number * 100 * MS
@@ -279,7 +279,7 @@ def test_received_before_sent_is_known_is_no_gain(make_fleet, make_delays):
 
 def test_what_a_flapping_nic_loses_is_not_loss_on_its_paths(make_fleet):
     """Half of all probes are lost, each with a known cause; the flaps are told, and the paths have nothing to add."""
-    inventory = make_fleet()
+    inventory = make_fleet(rails=1, report_ms=200, tick_ms=50)
     inventory.run(12_000)
     for _ in range(30):
         inventory.set_carrier("node1.rail0", carrier=False)
@@ -293,7 +293,7 @@ def test_what_a_flapping_nic_loses_is_not_loss_on_its_paths(make_fleet):
 
 def test_a_path_that_passes_only_small_packets_is_lossy_at_once(make_fleet):
     """Eight probes of full size are lost in a row and all others arrive; said once, within two seconds."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     began_ns = inventory.now_ns
     inventory.too_small.add(PATH)
     inventory.run(5_000)
@@ -310,7 +310,7 @@ def test_a_path_that_passes_only_small_packets_is_lossy_at_once(make_fleet):
 
 def test_it_speaks_again_only_when_full_size_probes_arrive(make_fleet):
     """However many small ones come; then soon, and under the same fault. As lossy as before, it is another fault."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     inventory.too_small.add(PATH)
     inventory.run(20_000)
     (lossy,) = inventory.take()
@@ -336,7 +336,7 @@ def test_all_paths_of_a_nic_that_passes_only_small_packets_are_found_soon(make_f
 
     So traffic is not moved from one to the next.
     """
-    inventory = make_fleet(probe_ms=40)
+    inventory = make_fleet(probe_ms=40, tick_ms=50)
     behind = {path for path in inventory.paths if path.source == "node0.rail0"}
     inventory.too_small |= behind
     began_ns = inventory.now_ns
@@ -350,7 +350,7 @@ def test_all_paths_of_a_nic_that_passes_only_small_packets_are_found_soon(make_f
 
 def test_lost_large_probes_under_a_standing_queue_are_congestion(make_fleet):
     """A full queue has room for small packets when it has none for large ones."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     inventory.delay_ns[PATH] = 20 * MS
     inventory.run(1_000)
     inventory.too_small.add(PATH)
@@ -361,7 +361,7 @@ def test_lost_large_probes_under_a_standing_queue_are_congestion(make_fleet):
 
 def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(make_fleet):
     """A slowly probed path is seldom heard at the moment when the queue is full: the paths beside it say that it is."""
-    inventory = make_fleet(nodes=3, probe_ms=40)
+    inventory = make_fleet(nodes=3, probe_ms=40, tick_ms=50)
     beside = [path for path in inventory.paths if path.source == PATH.source and path.destination != PATH.destination]
     slow = PATH._replace(entropy=1)
     inventory.too_small.add(slow)
@@ -378,7 +378,7 @@ def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(mak
 
 def test_where_nothing_is_padded_any_more_nobody_knows_and_the_path_speaks(make_fleet):
     """As when settings are changed: it would be left for ever."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     inventory.too_small.add(PATH)
     inventory.run(5_000)
     (lossy,) = inventory.take()
@@ -401,7 +401,7 @@ def test_paths_that_pass_none_cost_nothing_until_full_size_probes_arrive(make_fl
         "_judge_size",
         lambda self, path_id, seen: (looked_at.append(path_id), judge(self, path_id, seen))[1],
     )
-    inventory = make_fleet(probe_ms=40)
+    inventory = make_fleet(probe_ms=40, tick_ms=50)
     inventory.too_small |= {path for path in inventory.paths if path.source == "node0.rail0"}
     inventory.run(4_000)
     assert looked_at
@@ -418,7 +418,7 @@ def test_paths_that_pass_none_cost_nothing_until_full_size_probes_arrive(make_fl
 
 def test_a_dead_path_is_silent_and_not_too_small(make_fleet):
     """Nothing arrives, so no size can be told; after it neither."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     inventory.cut.add(PATH)
     inventory.run(3_000)
     inventory.cut.clear()
@@ -429,7 +429,7 @@ def test_a_dead_path_is_silent_and_not_too_small(make_fleet):
 
 def test_a_path_that_loses_much_of_everything_is_not_accused_of_its_size(make_fleet):
     """A third of the small probes are lost as well."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     inventory.too_small.add(PATH)
     inventory.lose[PATH] = lambda number: number % 4 == 1
     inventory.run(5_000)
@@ -441,7 +441,7 @@ def test_a_path_that_loses_much_of_everything_is_not_accused_of_its_size(make_fl
 
 def test_a_detector_that_starts_anew_goes_on(make_fleet):
     """It takes the event over, and waits for full-size probes likewise."""
-    inventory = make_fleet(nodes=2, probe_ms=40)
+    inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
     inventory.too_small.add(PATH)
     inventory.run(3_000)
     (lossy,) = inventory.take()
