@@ -8,7 +8,7 @@ from foliot_schemas import Witness
 from foliot_schemas.names import Path
 
 PATH = Path("node0.rail0", "node1.rail0", 0)
-PHASES_MS = range(0, 200, 29)
+PHASES_MS = range(0, 200, 87)
 """When a fault strikes, against the timers of probes and batches: what is right must not hang on it."""
 
 

@@ -38,7 +38,7 @@ def test_a_probe_that_was_heard_proves_nothing_of_the_next(make_fleet, late_ms, 
     assert silences(inventory.take()) == []
 
 
-@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+@pytest.mark.parametrize("phase_ms", range(0, 100, 34))
 def test_what_waits_in_the_detectors_queue_is_read_before_it_judges(make_fleet, phase_ms):
     """A path was silent for a moment, and its receiver has said since that it hears it.
 
@@ -88,7 +88,7 @@ def test_a_node_that_has_told_of_its_ports_alone_is_there(make_fleet, make_node,
     assert inventory.take() == []
 
 
-@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+@pytest.mark.parametrize("phase_ms", range(0, 100, 34))
 def test_a_host_that_stood_still_is_no_dead_path(make_fleet, phase_ms):
     """Its kernel holds up what it sent by all NICs, although its probe says in time that it sent."""
     inventory = make_fleet()
@@ -120,7 +120,7 @@ def test_how_late_and_busy_both_hosts_were_is_said_and_vetoes_nothing(make_fleet
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+@pytest.mark.parametrize("phase_ms", range(0, 100, 34))
 def test_one_rail_is_found_as_soon_as_ever_and_two_within_a_second(make_fleet, phase_ms):
     """By the other rail the two hosts hear each other; where they do not, it takes longer and is found all the same."""
     inventory = make_fleet()
@@ -292,7 +292,7 @@ def test_old_words_that_come_late_are_not_new_ones(make_fleet):
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
-@pytest.mark.parametrize("report_ms", [50, 300, 500, 1_000, 2_000, 5_000])
+@pytest.mark.parametrize("report_ms", [50, 500, 5_000])
 def test_where_nodes_report_more_seldom_silence_is_found_by_the_second_report(make_fleet, report_ms, nodes):
     """The sender's word that it sent on comes with its report, and then the receiver's that it did not hear it.
 
@@ -358,7 +358,7 @@ def lose_in_a_full_queue(inventory, count):
     inventory.lose[PATH] = lambda _: first <= inventory.sent[PATH] < first + count
 
 
-@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+@pytest.mark.parametrize("phase_ms", range(0, 100, 34))
 def test_a_few_probes_lost_in_a_full_queue_are_no_silence(make_fleet, phase_ms):
     """Chance loses three in a row there, as it has no room for padded ones; without a full queue it is a silence."""
     inventory = make_fleet(probe_ms=43)
@@ -368,7 +368,7 @@ def test_a_few_probes_lost_in_a_full_queue_are_no_silence(make_fleet, phase_ms):
     assert silences(inventory.take()) == []
 
 
-@pytest.mark.parametrize("phase_ms", range(0, 100, 17))
+@pytest.mark.parametrize("phase_ms", range(0, 100, 34))
 def test_a_few_lost_probes_are_no_silence_while_nobody_knows_of_queues(make_fleet, phase_ms):
     """Clocks that are not synchronised give no delays."""
     inventory = make_fleet(probe_ms=43, offsets_ms=(5, -5, 0))

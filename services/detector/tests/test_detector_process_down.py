@@ -89,7 +89,7 @@ def test_when_most_are_gone_at_once_nobody_is_dead(make_fleet):
     assert inventory.take() == []
 
 
-@pytest.mark.parametrize("apart_ms", range(50, 300, 50))
+@pytest.mark.parametrize("apart_ms", [50, 150, 250])
 def test_who_is_cut_off_a_moment_sooner_is_not_dead(make_fleet, apart_ms):
     """That the others spoke a little longer does not show that the bus went on without it."""
     inventory = make_fleet(nodes=4)
@@ -133,7 +133,7 @@ def test_a_stall_below_the_silence_time_is_no_death(make_fleet):
     assert inventory.take() == []
 
 
-@pytest.mark.parametrize("behind_ms", range(100, 500, 50))
+@pytest.mark.parametrize("behind_ms", [100, 300, 450])
 def test_what_waits_to_be_read_is_no_silence(make_fleet, behind_ms):
     """A node stands still for 0.7 s, and the detector falls behind meanwhile, but not so far that it hears nobody."""
     inventory = make_fleet(nodes=4)
