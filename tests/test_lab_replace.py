@@ -1,4 +1,4 @@
-"""A real training job in a real lab that loses a rank, then a host and then its connections, and goes on regardless."""
+"""A real training job in a real lab that loses a link, a rank, a host and its connections, and goes on regardless."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ def report(tmp_path_factory):
     return pytest.fail("a rank gave up each time")
 
 
+def test_a_lost_link_ends_no_rank(report):
+    """Traffic leaves it and returns, and no step takes longer than is promised."""
+    fault = report["faults"][0]
+    assert fault["moved_ns"] is not None, report["said"]
+    assert fault["restored_ns"] > fault["healed_ns"]
+    assert fault["train"]["deaths"] == []
+    assert fault["train"]["stuck"] is False
+    assert "no rank died, no step took longer than" in report["said"]
+
+
 def test_lost_ranks_go_to_spares(report):
     """The killed one at once, that of the drained host at a step's end; each once, and no other."""
     found = [
@@ -42,7 +52,7 @@ def test_lost_ranks_go_to_spares(report):
         for row in report["replacements"]
     ]
     assert found == [
-        ("f1", 2, "node2", True, "dead", False), ("f2", 1, "node1", True, "drain", True),
+        ("f2", 2, "node2", True, "dead", False), ("f3", 1, "node1", True, "drain", True),
     ], report["said"]  # fmt: skip
     for row in report["replacements"]:
         times = [row[name] for name in ("decided_ns", "left_ns", "formed_ns", "copied_ns", "first_step_ns")]
@@ -60,11 +70,11 @@ def test_no_step_is_lost_to_a_drain(report):
 
 def test_ranks_whose_connections_were_reset_form_their_group_anew(report):
     """No spare takes a rank, and nobody is blamed. It takes longer than a usual step."""
-    outcome = next(each for each in report["verdict"]["outcomes"] if each["fault"] == "f3")
+    outcome = next(each for each in report["verdict"]["outcomes"] if each["fault"] == "f4")
     assert outcome["held"][-1]["what"] == "stall_ms", report["said"]
-    assert report["faults"][2]["train"]["stall_ms"] > 1_000
+    assert report["faults"][3]["train"]["stall_ms"] > 1_000
     assert "form their group anew: broken" in report["said"]
-    assert report["faults"][2]["detected_ns"] is not None
+    assert report["faults"][3]["detected_ns"] is not None
 
 
 def test_the_job_goes_on_and_every_outcome_is_right(report):

@@ -69,7 +69,7 @@ def test_the_example_is_read():
     read = load_scenario(EXAMPLE)
     assert trained(read)[1].ranks(read.fabric.hosts) == 4
     assert [(fault.kind, fault.where) for fault in read.faults] == [
-        ("kill", "node2/rank"), ("drain", "node1"), ("reset", "node3/rank"),
+        ("link-down", "node0.rail0"), ("kill", "node2/rank"), ("drain", "node1"), ("reset", "node3/rank"),
     ]  # fmt: skip
 
 

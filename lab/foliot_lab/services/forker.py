@@ -95,6 +95,15 @@ class Forker:
         """Its process id."""
         return self._process.pid
 
+    def wait(self) -> None:
+        """Waits, once, until what is imported beforehand is.
+
+        Raises:
+            ChildProcessError: the process that forks has ended.
+        """
+        if not self._requests.recv(_ANSWER_BYTES):
+            raise ChildProcessError("the process that forks has ended")
+
     def close(self) -> None:
         """Ends it, and its programs with it."""
         self._requests.close()
@@ -102,14 +111,15 @@ class Forker:
 
     def start(
         self, module: str, *arguments: str, namespace: int, stdout: int, stderr: int, env: Mapping[str, str],
-        more: Mapping[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None, niceness: int = 0,
     ) -> Forked:  # fmt: skip
-        """Starts ``python -m module``. The first call waits until what is imported beforehand is.
+        """Starts ``python -m module``. The first call waits until what is imported beforehand is, unless `wait` did.
 
         Parameters:
             namespace: a descriptor of the network namespace that it is to be in.
             env: all of its environment.
             more: what else `main` is to prepare it by.
+            niceness: by which it is nicer than this process, within its own session.
 
         Raises:
             ChildProcessError: the process that forks has ended.
@@ -117,7 +127,7 @@ class Forker:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = {
             "module": module, "arguments": arguments, "env": dict(env), "folder": str(Path.cwd()),
-            "more": dict(more or {}),
+            "more": dict(more or {}), "niceness": niceness,
         }  # fmt: skip
         with contextlib.suppress(BrokenPipeError), its:
             socket.send_fds(self._requests, [json.dumps(request).encode()], [namespace, its.fileno(), stdout, stderr])
@@ -148,7 +158,10 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                 _answer(answer, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 answer.close()
                 continue
-            text, fds, *_ = socket.recv_fds(requests, _REQUEST_BYTES, 4)
+            try:
+                text, fds, *_ = socket.recv_fds(requests, _REQUEST_BYTES, 4)
+            except ConnectionResetError:  # who asked has not read that all is imported
+                return None
             if not text:
                 return None
             namespace, answer_fd, *streams = fds
@@ -185,6 +198,7 @@ def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> Non
     if niceness := os.getpriority(os.PRIO_PROCESS, 0):
         with contextlib.suppress(OSError):  # the kernel does not share processors out by sessions
             _SESSION.write_text(str(niceness))  # in which alone a process's niceness counts (sched(7))
+    os.nice(asked["niceness"])
     if os.fstat(namespace).st_ino != _OWN_NAMESPACE.stat().st_ino:  # to stay takes no privilege
         set_namespace(namespace, CLONE_NEWNET, "entering the network namespace")
     os.close(namespace)
@@ -205,6 +219,7 @@ def main(prepare: Callable[[Mapping[str, Any]], None] | None = None) -> None:
         importlib.import_module(module)
     gc.freeze()  # what is there by now stays, and is not copied for each program by counting who refers to it
     with socket.socket(fileno=int(descriptor)) as requests:
+        _answer(requests, os.getpid())
         asked = _serve(requests)
     if asked is None:
         return

@@ -1,6 +1,7 @@
 """The processes of a job: its ranks and its spares, each in the network namespace of its host.
 
-They are started once and watched. One that has lost its rank can be started again, as a spare.
+They are started once and watched. One process imports PyTorch for all of them and forks, as that takes each of them
+seconds of processor time. A process that has lost its rank can be started again by itself, as a spare.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from foliot_lab.fabric.namespaces import child_setup
+from foliot_lab.services.forker import Forker
 from foliot_lab.workload.train.places import at, file_stem
 
 if TYPE_CHECKING:
@@ -25,10 +27,15 @@ if TYPE_CHECKING:
 
     from foliot_lab.fabric.namespaces import Namespace
     from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.services.forker import Forked
     from foliot_lab.workload.train.places import Place
+
+    Process = Forked | asyncio.subprocess.Process
 
 STORE_PORT = 29500
 """torchrun's default port of the store."""
+PROGRAM = ("foliot_lab.workload.train.checkpoint", "foliot_lab.workload.train.group", "foliot_lab.workload.train.model")
+"""What a training job imports: PyTorch, and what of the lab's needs it."""
 _NICENESS = 10
 """The niceness of ranks. A cluster's NICs and clocks do not wait for its training. On the lab's few processors the
 services therefore go first."""
@@ -60,16 +67,19 @@ class Ranks:
 
     Parameters:
         folder: the logs, one per place.
+        imported: what programs import, which is imported once for all of them.
         returns: whether `start_again` does anything, because the job has a use for spares.
     """
 
-    def __init__(self, folder: Path, time: LabTime, *, returns: bool = False) -> None:
+    def __init__(self, folder: Path, time: LabTime, *, imported: tuple[str, ...] = (), returns: bool = False) -> None:
         self.ended: list[Ended] = []
         """Ranks in the order of their ends, without those that `stop` ended."""
         self.folder = folder
         self._time = time
         self._returns = returns
-        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._imported = imported
+        self._forker: Forker | None = None
+        self._processes: dict[str, Process] = {}
         self._watchers: list[asyncio.Task[None]] = []
         self._returning: dict[str, asyncio.Task[None]] = {}
 
@@ -84,11 +94,13 @@ class Ranks:
             arguments: further arguments, by the name of the place.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._program = module, master, arguments
+        self._module, self._master, self._arguments = module, master, arguments
         self._places = {place.name: place for place in places}
         self._size = sum(not place.is_spare for place in places)
+        self._forker = Forker(self._imported, os.environ)
+        await asyncio.to_thread(self._forker.wait)
         for rank, place in enumerate(places):
-            await self._spawn(place, None if place.is_spare else rank)
+            self._begin(place, None if place.is_spare else rank)
 
     def signal(self, where: str, number: signal.Signals) -> None:
         """Sends a signal to the processes at a place, or on a host, that run."""
@@ -140,23 +152,38 @@ class Ranks:
             except TimeoutError:
                 self.signal(name, signal.SIGKILL)
                 await process.wait()
+        if self._forker is not None:
+            self._forker.close()
 
-    async def _spawn(self, place: Place, rank: int | None) -> None:
-        """Starts the process of a place; without a rank it is a spare."""
-        module, master, arguments = self._program
-        devices = [word for address in place.addresses for word in ("--address", address)]
-        words = [module, *devices, *arguments(place.name)]
-        environment = _environment(rank, self._size, master)
-        process = await spawn(place.namespace, environment, words, self.log(place.name))
-        self._processes[place.name] = process
-        self._watchers.append(asyncio.create_task(self._watch(place, process)))
+    def _begin(self, place: Place, rank: int | None) -> None:
+        """Forks the process of a place; without a rank it is a spare."""
+        module, *words = self._words(place)
+        assert self._forker is not None
+        with self.log(place.name).open("ab") as output:
+            process = self._forker.start(
+                module, *words, namespace=place.namespace.fd, stdout=output.fileno(), stderr=output.fileno(),
+                env=os.environ | _environment(rank, self._size, self._master), niceness=_NICENESS,
+            )  # fmt: skip
+        self._watch(place, process)
 
     async def _return(self, name: str) -> None:
+        """Starts the process of a place as what is started after a loss: a spare, which imports all by itself."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._processes[name].wait(), _LEAVES_S)
-            await self._spawn(self._places[name], None)
+            place = self._places[name]
+            environment = _environment(None, self._size, self._master)
+            self._watch(place, await spawn(place.namespace, environment, self._words(place), self.log(name)))
 
-    async def _watch(self, place: Place, process: asyncio.subprocess.Process) -> None:
+    def _words(self, place: Place) -> list[str]:
+        """The program of a place, and its arguments."""
+        devices = [word for address in place.addresses for word in ("--address", address)]
+        return [self._module, *devices, *self._arguments(place.name)]
+
+    def _watch(self, place: Place, process: Process) -> None:
+        self._processes[place.name] = process
+        self._watchers.append(asyncio.create_task(self._ends(place, process)))
+
+    async def _ends(self, place: Place, process: Process) -> None:
         status = await process.wait()
         self.ended.append(ended(place, self._time.now_ns(), status, self.log(place.name)))
 
