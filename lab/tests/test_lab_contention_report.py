@@ -212,6 +212,19 @@ def test_a_move_is_told_with_its_ways():
     assert strays(made) == (0, 0)
 
 
+def test_a_way_that_was_in_force_before_its_command_came_is_a_move_and_told_again_it_is_none():
+    """A node may read the bucket `paths` first. It does not say then from where it moved, nor when."""
+    first, again = (ordered(at_s, "reroute", 3, id=f"r-{at_s}") for at_s in (4.6, 5.6))
+    answers = [
+        Heard(each.at_ns, msgspec.structs.replace(each.message, status="already", moved_ns=0, undo=()))
+        for each in (done(4.7, first, 1), done(5.7, again, 1))
+    ]
+    made = told([said()], commands=[first, again], outcomes=answers)
+    assert [(move.at_ns, move.before, move.kept) for move in made.moves] == [(answers[0].at_ns, None, True)]
+    assert made.contention[0].moves == 1
+    assert strays(made) == (0, 0)
+
+
 def test_what_takes_a_move_back_is_explained_with_it():
     """And the refusal that says why, and the end."""
     made = moved_run(back=True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from foliot_schemas import Command, Event, Outcome, Placement
 
 _SECOND_NS = 1_000_000_000
+_IN_FORCE = ("done", "already")
+"""Of an answer: what was ordered is in force."""
 _CURED = 0.95
 """Of its rate alone: a flow that has as much is not short."""
 _CURED_NS = 5 * _SECOND_NS
@@ -151,13 +153,22 @@ class Verdicts:
         )
 
     def _done(self, event: Event, verb: str) -> Iterator[tuple[Command, Heard[Outcome]]]:
-        """The commands that an event caused and that moved something, with the answers that say so."""
-        done = {each.message.command: each for each in self._evidence.outcomes if each.message.status == "done"}
+        """The commands that an event caused and that moved something, with the answers that say so.
+
+        A node that hears of a way by the bucket `paths` first takes it by that, and answers the command that it is in
+        force already. So does one that is told the same again, which is no further move.
+        """
+        answers = {each.message.command: each for each in self._evidence.outcomes if each.message.status in _IN_FORCE}
+        told: set[tuple[str, tuple[Placement, ...]]] = set()
         for heard in self._evidence.commands:
             command = heard.message
             is_its = command.cause == event.id or (event.fault and command.fault == event.fault)
-            if is_its and command.verb == verb and command.id in done:
-                yield command, done[command.id]
+            if not is_its or command.verb != verb or command.id not in answers:
+                continue
+            answer = answers[command.id]
+            if answer.message.status == "done" or (command.node, command.placements) not in told:
+                yield command, answer
+            told.add((command.node, command.placements))
 
     def _is_taken_back(self, event: Event, moved: Command, way: Placement) -> bool:
         return any(
