@@ -36,7 +36,7 @@ def report(tmp_path_factory):
 
 
 def test_a_lost_link_ends_no_rank(report):
-    """Traffic leaves it and returns, and no step takes longer than is promised."""
+    """Traffic leaves it and returns, and the report says how long the longest step was."""
     fault = report["faults"][0]
     assert fault["moved_ns"] is not None, report["said"]
     assert fault["restored_ns"] > fault["healed_ns"]

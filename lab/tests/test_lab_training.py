@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 
-import forked_torch
 import pytest
 
 from foliot_lab.fabric.namespaces import inside
 from foliot_lab.measure.clock_truth import LabTime
 from foliot_lab.workload.train.merged_steps import merge, read_lines
 from foliot_lab.workload.train.places import Place
-from foliot_lab.workload.train.ranks import Ranks, missing
+from foliot_lab.workload.train.ranks import IMPORTED, Ranks, missing
 from foliot_lab.workload.train.torchrun import Torchrun
 from patience import patience
 
@@ -37,7 +35,7 @@ class Hosts:
 
     async def start(self, what, *more, program="job"):
         """The ranks of a program, started; a folder of its own for what they write."""
-        ranks = Ranks(self.folder / what, LabTime.starting_now())
+        ranks = Ranks(self.folder / what, LabTime.starting_now(), imported=IMPORTED)
         own = "--record" if program == "job" else "--json"
         await ranks.start(
             f"foliot_lab.workload.train.{program}",
@@ -65,16 +63,9 @@ class Hosts:
         return {words[0]: int(words[9]) for words in lines}
 
 
-async def forked(namespace, environment, arguments, log):
-    """A program in a host's namespace, as `foliot_lab.workload.train.ranks.spawn` starts it."""
-    with inside(namespace), log.open("ab") as output:
-        return forked_torch.start(*arguments, env={**os.environ, **environment}, stderr=output.fileno())
-
-
 @pytest.fixture
-def hosts(wires, tmp_path, monkeypatch):
+def hosts(wires, tmp_path):
     """Two hosts that are good to each other."""
-    monkeypatch.setattr("foliot_lab.workload.train.ranks.spawn", forked)
     return Hosts(wires, tmp_path)
 
 

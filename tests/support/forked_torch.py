@@ -1,6 +1,6 @@
 """Programs that use PyTorch as processes that tests start, forked from one that has imported it.
 
-That takes each of them five seconds of processor time, and a job has several. `foliot.torch` they import themselves.
+That takes each of them seconds of processor time, and a job has several. `foliot.torch` they import themselves.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from foliot_lab.workload.flows import plan as plan_flows
 from foliot_lab.workload.jobs import Jobs
 from foliot_lab.workload.train.merged_steps import merge, read_lines
 from foliot_lab.workload.train.places import at, file_stem, places
-from foliot_lab.workload.train.ranks import PROGRAM, Ranks, last_words
+from foliot_lab.workload.train.ranks import IMPORTED, Ranks, last_words
 from foliot_lab.workload.train.record import JobRecord, read
 from foliot_lab.workload.train.torchrun import Torchrun
 
@@ -106,7 +106,7 @@ class Job:
         self._ranks = (
             Torchrun(self.folder, lab.time, lab.plan.front)
             if self.spec.is_restarted
-            else Ranks(self.folder, lab.time, imported=PROGRAM, returns=self.spec.is_replaceable)
+            else Ranks(self.folder, lab.time, imported=IMPORTED, returns=self.spec.is_replaceable)
         )
 
     @property

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 STORE_PORT = 29500
 """torchrun's default port of the store."""
-PROGRAM = ("foliot_lab.workload.train.checkpoint", "foliot_lab.workload.train.group", "foliot_lab.workload.train.model")
-"""What a training job imports: PyTorch, and what of the lab's needs it."""
+IMPORTED = (
+    "foliot_lab.workload.train.checkpoint", "foliot_lab.workload.train.group", "foliot_lab.workload.train.model",
+    "torch._dynamo",
+)  # fmt: skip
+"""What a training job imports: PyTorch, what of the lab's needs it, and what PyTorch imports for a first optimizer."""
 _NICENESS = 10
 """The niceness of ranks. A cluster's NICs and clocks do not wait for its training. On the lab's few processors the
 services therefore go first."""
