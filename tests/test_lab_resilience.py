@@ -133,9 +133,10 @@ def test_two_bus_servers_that_do_not_hear_each_other_delay_a_move_and_lose_none(
 
 
 def test_a_node_with_a_stepped_clock_is_not_trusted_with_a_deadline(played):
-    """A refusal says so; once its clock is in step again, its traffic is moved."""
+    """A refusal says so. Its traffic is moved all the same, and comes home when the NIC is back."""
     faults, _, said = played
     fault = faults["while-stepped"]
     refusals = [event for event in faults["stepped"]["events"] + fault["events"] if "/refused/" in event]
     assert any("/refused/stale-clock/" in event or "/refused/agent/" in event for event in refusals), said
     assert fault["moved_ns"] is not None, said
+    assert fault["restored_ns"] is not None, said

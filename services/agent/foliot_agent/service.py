@@ -172,6 +172,7 @@ class Agent:
             bus_connected=lambda: self._bus.connected,
             spawn=self._spawn,
             restored=self._kernel.restored,
+            catch_up=self._catch_up,
         )
         self._following = Reconciler(
             situation=situation,
@@ -287,6 +288,9 @@ class Agent:
         self._spawn(self.commands.on_command(command))
 
     # -- what the reactions need --------------------------------------------------------------------------------------
+
+    async def _catch_up(self) -> None:
+        await self._following.catch_up()
 
     def _publish(self, outcome: Outcome) -> None:
         self._bus.publish_kept(OUTCOME, outcome, outcome.verb, outcome.node)

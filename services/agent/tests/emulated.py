@@ -26,6 +26,7 @@ from foliot_lab.services.emulated_actuator import NoKernel
 from foliot_schemas import Command, Placement
 
 if TYPE_CHECKING:
+    from foliot_agent.control.reconciler import Reconciler
     from virtual_clock import VirtualClock
 
 KEY = "a key that the fleet shares"
@@ -87,6 +88,8 @@ class Agent:
         self.clock, self.peers, self.outcomes, self.tasks = clock, {}, [], set()
         self.nics_stand = asyncio.Event()
         self.nics_stand.set()
+        self.following: Reconciler | None = None
+        """None: it hears of no bucket."""
         self.bus_connected, self.leases = True, Count(since_ns=1, last=100)
         self.cut: set[str] = set()
         """Addresses of NICs without a carrier; one set for all who are to be cut off from each other."""
@@ -124,6 +127,7 @@ class Agent:
             bus_connected=lambda: self.bus_connected,
             spawn=self._spawn,
             restored=self._restored,
+            catch_up=self._catch_up,
         )
 
     async def meet(self, peer: Agent, *, backups: bool = True) -> None:
@@ -170,6 +174,10 @@ class Agent:
 
     async def _restored(self, rail: str) -> None:
         await self.nics_stand.wait()
+
+    async def _catch_up(self) -> None:
+        if self.following is not None:
+            await self.following.catch_up()
 
     async def _leases_counted(self) -> Count | None:
         return self.leases

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import msgspec
 import pytest
 from emulated import FAULT, Agent, command, settle
 from opentelemetry.sdk.trace import TracerProvider
@@ -75,6 +76,7 @@ def following(agents):
         policy="act",
         forget=agent.failover.forget,
     )
+    agent.following = made
     yield made
     made.close()
 
@@ -424,6 +426,65 @@ async def test_a_value_shuts_out_what_was_written_under_an_earlier_lease(agents,
     await agent.quiet()
     assert (agent.via("node1"), set(agent.actuator.routing.backups.values())) == ("rail1", {moved})
     assert agent.outcomes[0].status == "refused"
+
+
+@pytest.mark.parametrize("armed", ["always", "off"])
+async def test_a_way_home_that_was_asked_for_too_early_is_taken_when_the_nic_is_back(agents, following, armed):
+    """The bus takes back a move that the node made by the bus itself: it had refused the command for it."""
+    one = agents[0]
+    one.arm(armed)
+    ways = tuple(one.actuator.routing.placements.values())
+    kept = {"node": "node0", "lease_revision": 9, "backups": tuple(one.actuator.routing.backups.values())}
+    await following.on_paths("node0", NodePaths(placements=ways, **kept))
+    one.losses._own["rail0"] = FAULT
+    await following.on_paths("node0", NodePaths(placements=ways, away=("rail0",), **kept))
+    await following.on_paths("node0", NodePaths(placements=ways, decided_ns=one.clock.now_ns(), **kept))
+    assert [one.via(f"node{index}") for index in (1, 2)] == ["rail1", "rail1"]
+    one.regain()
+    await settle(agents)
+    assert [one.via(f"node{index}") for index in (1, 2)] == ["rail0", "rail0"]
+    one.lose()  # what was done once is not asked for at the next return
+    await one.move_queue.flee("rail0")
+    one.regain()
+    await settle(agents)
+    assert one.via("node1") == "rail1"
+
+
+@pytest.mark.parametrize("later", ["value", "command"])
+async def test_a_way_home_that_waits_for_a_nic_is_forgotten_with_the_wish(agents, following, later):
+    """The remediator changes its mind, or commands something else meanwhile."""
+    one = agents[0]
+    backups = tuple(one.actuator.routing.backups.values())
+    home, away = (
+        NodePaths(node="node0", lease_revision=9, away=rails, backups=backups, decided_ns=one.clock.now_ns())
+        for rails in ((), ("rail0",))
+    )
+    one.losses._own["rail0"] = FAULT
+    await following.on_paths("node0", away)
+    await following.on_paths("node0", home)
+    one.clock.advance(1)
+    if later == "value":
+        await following.on_paths("node0", away)
+    else:
+        await one.commands.on_command(command(one, away=("rail0",), lease_revision=9))
+    one.regain()
+    await settle(agents)
+    assert "rail0" in one.actuator.routing.away
+
+
+async def test_a_way_to_a_peer_that_was_asked_for_too_early_is_taken_when_its_nic_is_back(agents, following):
+    """The value names a way by the NIC that the peer says is lost."""
+    one, peer, _ = agents
+    detour, home = (Placement(peer="node1", rail="rail0", via=via, entropy=0) for via in ("rail1", "rail0"))
+    value = NodePaths(node="node0", lease_revision=9, backups=tuple(one.actuator.routing.backups.values()))
+    await following.on_paths("node0", msgspec.structs.replace(value, placements=(detour,)))
+    peer.lose()
+    await settle(agents)
+    await following.on_paths("node0", msgspec.structs.replace(value, placements=(home,)))
+    assert one.via("node1") == "rail1"
+    peer.regain()
+    await settle(agents)
+    assert one.via("node1") == "rail0"
 
 
 async def test_who_has_not_noticed_that_the_bus_counts_anew_does_not_shut_out_who_has(agents):

@@ -55,6 +55,8 @@ class Failover:
     """Starts work that outlives the call."""
     restored: Callable[[str], Awaitable[None]]
     """Waits until what the kernel dropped with the NIC of a rail is there again."""
+    catch_up: Callable[[], Awaitable[None]]
+    """Does what the bus asks for and a lost NIC stood against, as one is back."""
 
     def __post_init__(self) -> None:
         self._node, self._peers = self.situation.layout.node.name, self.situation.peers
@@ -73,8 +75,7 @@ class Failover:
         if (returning := self._returning.pop(turn.rail, None)) is not None:
             returning.cancel()
         if turn.state == "back":
-            if acts_on_notice(self.settings.armed, self.settings.policy):
-                self._returning[turn.rail] = self.spawn(self._return(turn, self.clock.now_ns()))
+            self._returning[turn.rail] = self.spawn(self._return(turn, self.clock.now_ns()))
         elif self._acts_on_own():
             self.spawn(self._flee(turn, self.clock.now_ns()))
             return
@@ -115,15 +116,19 @@ class Failover:
     async def _return(self, turn: LinkTransition, started_ns: int) -> None:
         """Takes the return of an own NIC.
 
-        Traffic that flows stays where it is. Traffic that stands still comes back, because the rail that it fled to
-        died meanwhile.
+        Traffic that flows stays where it is, unless it was to come back and the NIC was lost. Traffic that stands still
+        comes back, because the rail that it fled to died meanwhile.
         """
         await self.restored(turn.rail)
         del self._returning[turn.rail]
-        self.spawn(self._tell(turn))
-        self.spawn(self.notifier.tell_again())
-        if not self._acts_on_own():
-            return
+        if acts_on_notice(self.settings.armed, self.settings.policy):
+            self.spawn(self._tell(turn))
+            self.spawn(self.notifier.tell_again())
+        if self._acts_on_own():
+            await self._mend(turn, started_ns)
+        await self.catch_up()
+
+    async def _mend(self, turn: LinkTransition, started_ns: int) -> None:
         move = await self.move_queue.mend()
         if move.status == "already":
             return
@@ -174,13 +179,18 @@ class Failover:
                 reply(seen)
         else:
             self._losses.take_notice(notice)
-            if acts_on_notice(self.settings.armed, self.settings.policy):
-                self.spawn(self._evade(notice, reply, self.clock.now_ns()))
-            else:
-                self._answer(notice, reply, moved=False)
+            self.spawn(self._heed(notice, reply, self.clock.now_ns()))
             if notice.state == "back":
                 # There was perhaps no way to this peer when an own NIC was lost.
                 self.spawn(self.notifier.tell_again(notice.node))
+
+    async def _heed(self, notice: Notice, reply: Reply, started_ns: int) -> None:
+        if acts_on_notice(self.settings.armed, self.settings.policy):
+            await self._evade(notice, reply, started_ns)
+        else:
+            self._answer(notice, reply, moved=False)
+        if notice.state == "back":
+            await self.catch_up()
 
     async def _evade(self, notice: Notice, reply: Reply, started_ns: int) -> None:
         of_peer = self.move_queue.routing.of_peer(notice.node)

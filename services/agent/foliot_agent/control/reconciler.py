@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from foliot_agent.actuators.base import ActuatorError
-from foliot_agent.core.desired_diff import Wanted, wanted
+from foliot_agent.core.desired_diff import Wanted, followed, wanted
 from foliot_agent.core.route_guard import unknown
-from foliot_schemas import NodePaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foliot_agent.control.restart_cache import RestartCache
     from foliot_agent.core.route_guard import Situation
     from foliot_agent.settings import Policy
-    from foliot_schemas import Node, Placement
+    from foliot_schemas import Node, NodePaths, Placement
 
 log = structlog.get_logger()
 
@@ -56,6 +56,8 @@ class Reconciler:
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         """Peers that have left, to be forgotten then."""
         self._paths: NodePaths | None = None
+        self._followed: NodePaths | None = None
+        """That value, less what waits for a lost NIC."""
         self._joining = asyncio.Lock()
 
     async def on_node(self, name: str, record: Node | None) -> None:
@@ -83,9 +85,9 @@ class Reconciler:
                 self._peers[name] = record
                 log.info("peer_joined", peer=name)
             self.restart_cache.keep_peers(tuple(self._peers.values()))
-            if record is not None and before != record and self._paths is not None:
-                # The value's part about this peer could not be done before it was known.
-                await self._follow(_without(self._paths, name), self._paths)
+            if record is not None and before != record:
+                self._want_again(name)
+                await self.catch_up()
 
     async def leave_unnamed(self, bus_connected: Callable[[], bool]) -> None:
         """Leaves the peers of the last run that the inventory has not named yet, as the bus is there a minute later.
@@ -132,8 +134,8 @@ class Reconciler:
             log.warning("paths_fenced", lease_revision=paths.lease_revision)
             return
         self.fence.raise_to(paths.lease_revision)
-        before, self._paths = self._paths, paths
-        await self._follow(before, paths)
+        self._paths = paths
+        await self.catch_up()
 
     async def arm_again(self) -> None:
         """Arms what could not be armed without devices that were now made anew. It moves nothing."""
@@ -141,23 +143,30 @@ class Reconciler:
             backups = tuple(backup for backup in self._paths.backups if self._is_known(backup))
             await self.move_queue.follow(Wanted(backups=backups), act=False)
 
-    async def _follow(self, before: NodePaths | None, paths: NodePaths) -> None:
-        changes = wanted(before, paths, self.situation.routing, self.situation.losses, is_known=self._is_known)
+    async def catch_up(self) -> None:
+        """Does what the value asks for and could not be done before, as a NIC or a peer is there again."""
+        if (paths := self._paths) is None:
+            return
+        before, routing, losses = self._followed, self.situation.routing, self.situation.losses
+        changes = wanted(before, paths, routing, losses, is_known=self._is_known)
+        self._followed = followed(before, paths, routing, losses)
         move = await self.move_queue.follow(changes, act=self.policy == "act", decided_ns=paths.decided_ns)
         if move.status == "failed":
             log.warning("paths_not_followed", reason=move.reason)
         elif move.status == "done":  # a command was there before, mostly
             log.info("paths_followed", away=move.away, back=move.back, destinations=len(move.destinations))
 
+    def _want_again(self, peer: str) -> None:
+        """Counts the value's part about a peer as new, as that could not be done before the peer was known.
+
+        A rail that is to be left counts likewise: it may have waited for the peer's backups.
+        """
+        if self._paths is not None and self._followed is not None:
+            self._followed = msgspec.structs.replace(
+                self._followed,
+                away=tuple(rail for rail in self._followed.away if rail not in self._paths.away),
+                placements=tuple(each for each in self._followed.placements if each.peer != peer),
+            )
+
     def _is_known(self, placement: Placement) -> bool:
         return not unknown(placement, self.situation)
-
-
-def _without(paths: NodePaths, peer: str) -> NodePaths:
-    """The value without this peer's placements, and without rails away, which may have waited for its backups."""
-    return NodePaths(
-        node=paths.node,
-        lease_revision=paths.lease_revision,
-        placements=tuple(placement for placement in paths.placements if placement.peer != peer),
-        backups=paths.backups,
-    )

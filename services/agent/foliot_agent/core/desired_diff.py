@@ -2,7 +2,7 @@
 
 It compares a value with the one before it, not with what is in force. So it takes over only what the remediator changed
 its mind about. A notice or a command may just have moved something: a value written for another reason must not move it
-back.
+back. What a value asks for over a lost NIC waits until that is back.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def wanted(
     """The changes that lead from one value to the next, less those that would lead onto a lost NIC.
 
     Parameters:
-        before: the value before. None for the first one heard: then everything in it counts as a change of mind.
+        before: the value before, as far as it was followed. None for the first one heard: then everything in it counts
+            as a change of mind.
         is_known: whether the node knows a placement's peer, rails and entropy.
     """
     unchanged = set() if before is None else set(before.placements)
-    was_away = set(routing.away) if before is None else set(before.away)
+    was_away = _away(before, routing)
     return Wanted(
         away=tuple(rail for rail in after.away if rail not in was_away or before is None),
         back=tuple(sorted(rail for rail in was_away - set(after.away) if rail not in losses.own)),
@@ -60,3 +61,28 @@ def wanted(
         ),
         backups=tuple(backup for backup in after.backups if is_known(backup)),
     )
+
+
+def followed(before: NodePaths | None, after: NodePaths, routing: RoutingTable, losses: FailedLinks) -> NodePaths:
+    """A value as far as `wanted` follows it: compared with this, it asks once more for what waits for a lost NIC.
+
+    Parameters:
+        before: the value before, as far as it was followed; None for the first one heard.
+    """
+    unchanged = set() if before is None else set(before.placements)
+    waiting = (_away(before, routing) - set(after.away)) & losses.own
+    return msgspec.structs.replace(
+        after,
+        away=(*after.away, *sorted(waiting)),
+        placements=tuple(
+            placement
+            for placement in after.placements
+            if placement in unchanged
+            or routing.placements.get(destination_of(placement)) == placement
+            or not losses.dead(placement.peer, placement.via)
+        ),
+    )
+
+
+def _away(before: NodePaths | None, routing: RoutingTable) -> set[str]:
+    return set(routing.away if before is None else before.away)
