@@ -21,13 +21,15 @@ def test_step_is_seen_and_the_clock_found_again(settled, seed, step_ns):
     assert run.states["node5"].status == "synchronised"
     others = [name for name in run.states if name != "node5"]
     run.next()  # Most windows that are in now ended before the step: nobody can know.
-    seen = []
+    seen, reasons = [], []
     for _ in range(3):
         run.next()
         seen.append(run.states["node5"].status)
         assert {run.states[name].status for name in others} == {"synchronised"}
         promises_kept(run)
+        reasons += [run.sync.contradictions[name] for name in run.sync.contradictions if name == "node5"]
     assert seen[0] == "disrupted"
+    assert any(each.why == "torn" or each.away_ns == pytest.approx(-step_ns, abs=5_000) for each in reasons), reasons
     run.to(60)
     assert run.states["node5"].status == "synchronised"
     promises_kept(run)
@@ -221,8 +223,9 @@ def test_a_step_that_congestion_could_be_is_seen_in_the_next_window(settled, see
     """Both windows have it, on the same side."""
     run = settled(30, seed=seed, load=0.1)
     run.fleet.step(5, 31.0, step_ns)
-    seen = [run.next()["node5"].status for _ in range(4)]
-    assert "disrupted" in seen
+    seen = [(run.next()["node5"].status, run.sync.contradictions.get("node5")) for _ in range(4)]
+    (why,) = {why for status, why in seen if status == "disrupted" and why}
+    assert (why.why, why.gate_ns < abs(why.away_ns) < why.hard_ns) == ("twice", True)
     run.to(60)
     assert set(statuses(run).values()) == {"synchronised"}
     promises_kept(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,21 @@ _SET_NS = 10 * NANOSECONDS
 `reassembly` has it)."""
 
 
+class Contradiction(NamedTuple):
+    """Why a window contradicts a clock's history."""
+
+    why: Literal["torn", "certain", "twice", "set", "rate"]
+    """`torn`: its stamps fit no straight line; `certain`: no congestion and no asymmetry explains it; `twice`: the
+    window before was as far away, to the same side; `set`: its host's time went back, or on too far; `rate`: no clock
+    runs so fast or slowly."""
+    away_ns: float = 0.0
+    """Measured minus predicted."""
+    gate_ns: float = 0.0
+    """The distance from which it is likely."""
+    hard_ns: float = 0.0
+    """The distance from which it is certain."""
+
+
 class Synchroniser:
     """Keeps the state of every clock from the stamps of one window after another.
 
@@ -74,6 +89,8 @@ class Synchroniser:
         """Clocks taken up of an earlier run whose hosts have not spoken yet: see `resume.FormerRun`."""
         self._spoken: dict[str, tuple[int, int]] = {}
         """Of each node, the local time of its last word and when that came."""
+        self.contradictions: dict[str, Contradiction] = {}
+        """By clock, why the last window is not where it was expected."""
         self._fitter = ShardFit(self.settings)
         self._misfits = LastingMisfits()
         self._tracks = kalman.ClockTracks.unknown(0, 0.0)
@@ -101,6 +118,7 @@ class Synchroniser:
         There is none before there is a clock to measure against.
         """
         self.window += 1
+        self.contradictions = {}
         heard = [node for part in parts for node in part.heard]
         self._meet([clock for part in parts for clock in part.clocks], heard)
         pairs = merged_pairs(parts, self._numbers)
@@ -172,6 +190,7 @@ class Synchroniser:
                 passed_ns = node.until_ns - before[0]
                 if not -_SET_NS < passed_ns < now_ns - node.since_ns - before[1] + _SET_NS:
                     status = self._records.status[self._numbers[node.node]]
+                    self.contradictions[node.node] = Contradiction("set")
                     self._begin_anew(node, UNSYNCHRONISED if status == UNSYNCHRONISED else DISRUPTED)
 
     def _begin_anew(self, node: HeardNode, status: int) -> None:
@@ -221,6 +240,7 @@ class Synchroniser:
         The clocks' histories learn from the pairs.
         """
         torn = torn_clocks(pairs, len(self._names), self._numbers[self.reference])
+        self._contradict(torn, "torn")
         if torn[self._numbers[self.reference]]:
             self._hand_over(self._heir(pairs, torn))
         sound = take(pairs, ~pairs.torn)
@@ -229,23 +249,33 @@ class Synchroniser:
             weighing = weigh(sound, self._tracks, reference, self._misfits)
             if weighing is None:
                 break
-            certain, likely = outliers(weighing, reference, GATE_SIGMAS, SIGMAS)
+            found = outliers(weighing, reference, GATE_SIGMAS, SIGMAS)
             # One window may be congested. A step shows in the next one too, as far and to the same side, and who runs
             # away is further by then; two congested windows are seldom alike.
             away_ns, before_ns = weighing.measured.offset, self._records.suspected_ns
             is_alike = (away_ns * before_ns > 0) & (np.abs(away_ns) >= _ALIKE * np.abs(before_ns))
-            against, suspected = certain | (likely & is_alike), likely & ~is_alike
+            against, suspected = found.certain | (found.likely & is_alike), found.likely & ~is_alike
             judged = int((weighing.reached & weighing.tracks.known).sum()) - 1
             # Most clocks cannot have been stepped at once; the one that they are measured against was.
             accused = weighing.ground == reference and against.sum() >= 2 and against.sum() * 2 > judged
             if accused and self._hand_over(self._heir(sound, torn)):
                 continue
+            for clock in np.flatnonzero(against):
+                self.contradictions[self._names[clock]] = Contradiction(
+                    "certain" if found.certain[clock] else "twice",
+                    *(float(of_clocks[clock]) for of_clocks in (away_ns, found.gate_ns, found.hard_ns)),
+                )
             self._learn(weighing, against, suspected)
             weighing.teach(self._misfits, weighing.tracks.known & ~against & ~suspected)
             self._forget(torn)
             return weighing.reached, against | torn
         self._forget(torn)
         return np.zeros_like(torn), torn
+
+    def _contradict(self, which: Mask, why: Literal["torn", "rate"]) -> None:
+        self.contradictions |= dict.fromkeys(
+            (self._names[clock] for clock in np.flatnonzero(which)), Contradiction(why)
+        )
 
     def _learn(self, weighing: WindowSolution, against: Mask, suspected: Mask) -> None:
         """Takes the window's measurement into the tracks of the clocks reached, and their bounds."""
@@ -319,6 +349,7 @@ class Synchroniser:
         promised_ns = promise(self._tracks, settings).at(2 * settings.window_s)
         alone = not measured.any()
         impossible = np.abs(self.timescale.time_map.drift_ppb(self._tracks.drift_ppb)) > MOST_PPB
+        self._contradict(impossible, "rate")
         self._records = self._records.after(
             measured | (is_reference & heard & alone),
             (contradicted | impossible) & ~is_reference,

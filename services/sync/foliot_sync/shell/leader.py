@@ -208,9 +208,11 @@ class Leader:
             before = self._said.get(state.clock)
             was = "" if before is None else before.status
             if was != state.status:
+                why = self._synchroniser.contradictions.get(state.clock) if state.status == "disrupted" else None
                 log.info(
-                    "clock_status_changed", clock=state.clock, status=state.status, was=was, bound_ns=state.bound_ns
-                )
+                    "clock_status_changed", clock=state.clock, status=state.status, was=was, bound_ns=state.bound_ns,
+                    **(why._asdict() if why else {}),
+                )  # fmt: skip
             if state.clock == state.reference and (before is None or before.reference != state.reference):
                 log.info("reference_chosen", clock=state.clock)
         self._said = {state.clock: state for state in states}

@@ -54,6 +54,21 @@ class WindowSolution(NamedTuple):
         misfits.learn(_keys(sound)[known], misfit[known], self.variance[known])
 
 
+class Outliers(NamedTuple):
+    """The clocks reached that are not where they were expected, of all clocks; never the reference.
+
+    A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely
+    one is further than the gate, but a congested window could look like that.
+    """
+
+    certain: Mask
+    likely: Mask
+    gate_ns: Floats
+    """The distance from which a clock is likely not where it was expected."""
+    hard_ns: Floats
+    """The distance from which that is certain."""
+
+
 def torn_clocks(pairs: PairEstimates, clocks: int, reference: int) -> Mask:
     """The clocks that were stepped within the window: the fewest that explain the pairs that fit no line.
 
@@ -161,12 +176,8 @@ def _drifts(sound: PairEstimates, tracks: kalman.ClockTracks, ground: int) -> tu
     return np.where(reached, found.value, 0.0), np.where(reached, found.variance, 1.0)
 
 
-def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> tuple[Mask, Mask]:
-    """The clocks reached that are not where they were expected: those certainly and those likely; never the reference.
-
-    A certain one is outside even the hard bounds of the window: no congestion and no asymmetry explains it. A likely
-    one is further than the gate, but a congested window could look like that.
-    """
+def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigmas: float) -> Outliers:
+    """The clocks that are not where they were expected."""
     judged = weighing.reached & weighing.tracks.known
     judged[reference] = False
     begun = kalman.restart(take(weighing.tracks, weighing.reached), take(weighing.measured, weighing.reached))
@@ -174,9 +185,10 @@ def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigma
     away = np.abs(weighing.measured.offset)
     promised = np.sqrt(np.where(judged, weighing.tracks.p00, 0.0))
     gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
+    hard = room + sigmas * promised
     beyond = judged & (away > gate)
-    certain = beyond & (away > room + sigmas * promised)
-    return certain, beyond & ~certain
+    certain = beyond & (away > hard)
+    return Outliers(certain, beyond & ~certain, gate, hard)
 
 
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
