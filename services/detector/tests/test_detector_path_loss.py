@@ -376,6 +376,21 @@ def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(mak
     assert told(inventory.take()) == [(str(slow), "lossy")]
 
 
+def test_lost_large_probes_are_congestion_while_a_queue_was_full_lately(make_fleet):
+    """TCP fills the queue and drains it, each in a second: there is hardly room for a large packet in between."""
+    inventory = make_fleet(nodes=3, rails=1, probe_ms=40, tick_ms=50)
+    inventory.run(2_000)
+    inventory.too_small.add(PATH)
+    beside = [path for path in inventory.paths if path.source == PATH.source and path != PATH]
+    for _ in range(12):
+        inventory.delay_ns.update(dict.fromkeys(beside, 10 * MS))
+        inventory.run(300)
+        inventory.delay_ns.clear()
+        inventory.run(1_200)
+
+    assert inventory.take() == []
+
+
 def test_where_nothing_is_padded_any_more_nobody_knows_and_the_path_speaks(make_fleet):
     """As when settings are changed: it would be left for ever."""
     inventory = make_fleet(nodes=2, probe_ms=40, tick_ms=50)
