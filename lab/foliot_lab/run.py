@@ -33,7 +33,7 @@ from foliot_lab.report.report import build, witnessed
 from foliot_lab.scenario.promises import class_of, holds_up_all, takes_ranks
 from foliot_lab.scenario.spec import armed
 from foliot_lab.services.lab import Lab
-from foliot_lab.workload.workload import carried
+from foliot_lab.workload.workload import carried, imported
 from foliot_schemas import Event
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def run(scenario: Scenario, options: Options, listener: socket.socket | No
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
     interruption = asyncio.create_task(interrupted.wait())
-    lab = Lab(scenario, options.folder, listener)
+    lab = Lab(scenario, options.folder, listener, imported=imported(scenario))
     sequence = asyncio.create_task(_sequence(lab, options, out))
     try:
         await asyncio.wait({sequence, interruption}, return_when=asyncio.FIRST_COMPLETED)

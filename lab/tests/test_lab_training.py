@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 
 import pytest
 
 from foliot_lab.fabric.namespaces import inside
 from foliot_lab.measure.clock_truth import LabTime
+from foliot_lab.services.forker import Forker
+from foliot_lab.workload.train import torchrun
 from foliot_lab.workload.train.merged_steps import merge, read_lines
 from foliot_lab.workload.train.places import Place
 from foliot_lab.workload.train.ranks import IMPORTED, Ranks, missing
@@ -26,16 +29,17 @@ SMALL = ("--gradient-bytes", "2000000", "--batch", "2")
 class Hosts:
     """The wires' two hosts, with a device of Gloo's on each wire."""
 
-    def __init__(self, wires, folder):
+    def __init__(self, wires, folder, forker):
         self.places = [
             Place(name, namespace, (f"10.0.0.{number}", f"10.1.0.{number}"))
             for number, (name, namespace) in enumerate(wires.namespaces.items(), start=1)
         ]
         self.folder = folder
+        self.forker = forker
 
     async def start(self, what, *more, program="job"):
         """The ranks of a program, started; a folder of its own for what they write."""
-        ranks = Ranks(self.folder / what, LabTime.starting_now(), imported=IMPORTED)
+        ranks = Ranks(self.folder / what, LabTime.starting_now(), forker=self.forker)
         own = "--record" if program == "job" else "--json"
         await ranks.start(
             f"foliot_lab.workload.train.{program}",
@@ -63,10 +67,18 @@ class Hosts:
         return {words[0]: int(words[9]) for words in lines}
 
 
+@pytest.fixture(scope="module")
+def forker():
+    """Imports PyTorch for the ranks and agents of all tests."""
+    made = Forker((*IMPORTED, *torchrun.IMPORTED), os.environ)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def hosts(wires, tmp_path):
+def hosts(wires, tmp_path, forker):
     """Two hosts that are good to each other."""
-    return Hosts(wires, tmp_path)
+    return Hosts(wires, tmp_path, forker)
 
 
 def losses(folder):
@@ -122,17 +134,17 @@ async def test_a_record_has_every_step_as_it_ends(hosts, until):
 async def test_torchrun_starts_a_job_again_from_its_checkpoint(hosts, wires, until):
     """On the same hosts, when a rank is lost. What it does again gives the same losses to the bit."""
     folder = hosts.folder / "again"
-    running = Torchrun(folder, LabTime.starting_now(), ADDRESSES.get)
+    running = Torchrun(folder, LabTime.starting_now(), ADDRESSES.get, hosts.forker)
 
     def arguments(name):
         return ["--record", str(folder / f"{name}.jsonl"), "--lever", str(running.lever(name)), *lines]
 
-    lines = ["--checkpoints", str(folder), "--checkpoint-steps", "20", "--steps", "40", *SMALL]
+    lines = ["--checkpoints", str(folder), "--checkpoint-steps", "10", "--steps", "20", *SMALL]
     try:
         running.lever("node1").parent.mkdir(parents=True)
-        running.lever("node1").write_text("data-slow 150")  # three seconds from one checkpoint to the next
+        running.lever("node1").write_text("data-slow 300")  # three seconds from one checkpoint to the next
         await running.start("foliot_lab.workload.train.job", hosts.places, arguments)
-        await until(lambda: max(steps_of(folder / "node1.jsonl"), default=0) >= 21, DEADLINE_S)
+        await until(lambda: max(steps_of(folder / "node1.jsonl"), default=0) >= 11, DEADLINE_S)
         first = running.pid("node1/rank")
         running.signal("node1/rank", signal.SIGKILL)
         running.lever("node1").unlink()
@@ -142,13 +154,13 @@ async def test_torchrun_starts_a_job_again_from_its_checkpoint(hosts, wires, unt
     assert first
     assert [ended.status for ended in running.ended] == [0, 0], running.ended
     done = steps_of(folder / "node0.jsonl")
-    assert done[-1] == 39
-    assert 20 in done[done.index(20) + 1 :], "the step after the checkpoint was done again"
-    assert 19 not in done[20:]
+    assert done[-1] == 19
+    assert 10 in done[done.index(10) + 1 :], "the step after the checkpoint was done again"
+    assert 9 not in done[10:]
     whole = merge({name: read_lines(folder / f"{name}.jsonl", 0) for name in ADDRESSES}, 2)
     assert len(whole.again_ns) > 0
     assert not list(folder.glob("*.new"))
-    undisturbed = await hosts.through("undisturbed", *SMALL, "--steps", "40")
+    undisturbed = await hosts.through("undisturbed", *SMALL, "--steps", "20")
     other = merge({name: read_lines(undisturbed / f"{name}.jsonl", 0) for name in ADDRESSES}, 2)
     assert whole.loss_sha256(None) == other.loss_sha256(None)
 

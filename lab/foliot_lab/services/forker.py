@@ -89,6 +89,7 @@ class Forker:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=env, start_new_session=True,
         )  # fmt: skip
         its.close()
+        self._is_ready = False
 
     @property
     def pid(self) -> int:
@@ -96,13 +97,14 @@ class Forker:
         return self._process.pid
 
     def wait(self) -> None:
-        """Waits, once, until what is imported beforehand is.
+        """Waits until what is imported beforehand is.
 
         Raises:
             ChildProcessError: the process that forks has ended.
         """
-        if not self._requests.recv(_ANSWER_BYTES):
+        if not self._is_ready and not self._requests.recv(_ANSWER_BYTES):
             raise ChildProcessError("the process that forks has ended")
+        self._is_ready = True
 
     def close(self) -> None:
         """Ends it, and its programs with it."""

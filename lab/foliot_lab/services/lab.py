@@ -62,9 +62,13 @@ class Lab:
     Parameters:
         folder: for settings, logs and NATS' store; the files of an earlier lab are removed.
         listener: a listening socket of the host's network for the gateway, made before.
+        imported: what the processes of a training job import.
     """
 
-    def __init__(self, scenario: Scenario, folder: pathlib.Path, listener: socket.socket | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, folder: pathlib.Path, listener: socket.socket | None = None, *,
+        imported: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         self.scenario = scenario
         self.plan = plan(scenario.fabric, scenario.clock.seed)
         self.time = LabTime.starting_now()
@@ -86,6 +90,9 @@ class Lab:
         self.folder = folder
         self._desk = deployment.desk(folder)
         self._listener = listener
+        self._imported = imported
+        self.rank_forker: Forker | None = None
+        """Starts the processes of a training job; None: nobody said what they import."""
 
     def build(self) -> None:
         """Makes the fabric, the clocks' errors and the settings of all processes.
@@ -98,6 +105,9 @@ class Lab:
         folder.mkdir(parents=True)
         control = enter_control()
         self._forker = Forker(_FORKED, os.environ | self._desk.bytecode)  # imports while the fabric is made
+        if self._imported:
+            # PyTorch takes seconds, for which services that are ready would otherwise wait, and work.
+            self.rank_forker = Forker(self._imported, os.environ)
         self.fabric = Fabric.build(self.plan, control)
         self.truth = Truth(deployment.write_skews(self.scenario.clock, self.plan.hosts, self._desk, self.plan.rails))
         self.placement = place(self.scenario, self.fabric, self.nodes)
@@ -212,6 +222,8 @@ class Lab:
         await self.supervisor.stop((*LAST, *self.plan.bus_servers))
         if hasattr(self, "_forker"):
             self._forker.close()
+        if self.rank_forker is not None:
+            self.rank_forker.close()
         if hasattr(self, "_partitions"):
             self._partitions.close()
         if hasattr(self, "fabric"):

@@ -11,11 +11,12 @@ import msgspec
 
 from foliot_lab.measure.machine import slowness
 from foliot_lab.scenario.job_traffic import hosts_of, rails_of
-from foliot_lab.scenario.spec import TRAIN
+from foliot_lab.scenario.spec import TRAIN, trained
 from foliot_lab.services.readiness import NotReadyError
 from foliot_lab.workload.flows import Flows, how_it_sends, plan_jobs
 from foliot_lab.workload.flows import plan as plan_flows
 from foliot_lab.workload.jobs import Jobs
+from foliot_lab.workload.train import torchrun
 from foliot_lab.workload.train.merged_steps import merge, read_lines
 from foliot_lab.workload.train.places import at, file_stem, places
 from foliot_lab.workload.train.ranks import IMPORTED, Ranks, last_words
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from foliot_lab.scenario.spec import Over, TrainSpec
+    from foliot_lab.scenario.spec import Over, Scenario, TrainSpec
     from foliot_lab.services.lab import Lab
     from foliot_lab.workload.flow_loop import FlowPlan
     from foliot_lab.workload.flow_record import FlowRecord
@@ -104,10 +105,12 @@ class Job:
         self._lab = lab
         self._places = places(lab, over, hosts, rails, ranks_per_host=self.spec.ranks_per_host, spares=self.spec.spares)
         self._ranks = (
-            Torchrun(self.folder, lab.time, lab.plan.front)
+            Torchrun(self.folder, lab.time, lab.plan.front, lab.rank_forker)
             if self.spec.is_restarted
-            else Ranks(self.folder, lab.time, imported=IMPORTED, returns=self.spec.is_replaceable)
-        )
+            else Ranks(
+                self.folder, lab.time, imported=IMPORTED, forker=lab.rank_forker, returns=self.spec.is_replaceable,
+            )
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -241,6 +244,14 @@ class Job:
         if spec.checkpoint_steps is not None:
             words += ["--checkpoints", str(self.folder), "--checkpoint-steps", str(spec.checkpoint_steps)]
         return words
+
+
+def imported(scenario: Scenario) -> tuple[str, ...]:
+    """What the processes of a scenario's training job import, which the lab starts: ranks, or torchrun's agents."""
+    job = trained(scenario)
+    if job is None:
+        return ()
+    return torchrun.IMPORTED if job[1].is_restarted else IMPORTED
 
 
 @contextlib.asynccontextmanager

@@ -71,17 +71,22 @@ class Ranks:
     Parameters:
         folder: the logs, one per place.
         imported: what programs import, which is imported once for all of them.
+        forker: the process that has imported it, if there is one. It stays when all ranks end.
         returns: whether `start_again` does anything, because the job has a use for spares.
     """
 
-    def __init__(self, folder: Path, time: LabTime, *, imported: tuple[str, ...] = (), returns: bool = False) -> None:
+    def __init__(
+        self, folder: Path, time: LabTime, *, imported: tuple[str, ...] = (), forker: Forker | None = None,
+        returns: bool = False,
+    ) -> None:  # fmt: skip
         self.ended: list[Ended] = []
         """Ranks in the order of their ends, without those that `stop` ended."""
         self.folder = folder
         self._time = time
         self._returns = returns
         self._imported = imported
-        self._forker: Forker | None = None
+        self._forker = forker
+        self._owns_forker = forker is None
         self._processes: dict[str, Process] = {}
         self._watchers: list[asyncio.Task[None]] = []
         self._returning: dict[str, asyncio.Task[None]] = {}
@@ -100,7 +105,8 @@ class Ranks:
         self._module, self._master, self._arguments = module, master, arguments
         self._places = {place.name: place for place in places}
         self._size = sum(not place.is_spare for place in places)
-        self._forker = Forker(self._imported, os.environ)
+        if self._forker is None:
+            self._forker = Forker(self._imported, os.environ)
         await asyncio.to_thread(self._forker.wait)
         for rank, place in enumerate(places):
             self._begin(place, None if place.is_spare else rank)
@@ -155,19 +161,14 @@ class Ranks:
             except TimeoutError:
                 self.signal(name, signal.SIGKILL)
                 await process.wait()
-        if self._forker is not None:
+        if self._forker is not None and self._owns_forker:
             self._forker.close()
 
     def _begin(self, place: Place, rank: int | None) -> None:
         """Forks the process of a place; without a rank it is a spare."""
-        module, *words = self._words(place)
         assert self._forker is not None
-        with self.log(place.name).open("ab") as output:
-            process = self._forker.start(
-                module, *words, namespace=place.namespace.fd, stdout=output.fileno(), stderr=output.fileno(),
-                env=os.environ | _environment(rank, self._size, self._master), niceness=_NICENESS,
-            )  # fmt: skip
-        self._watch(place, process)
+        environment = _environment(rank, self._size, self._master)
+        self._watch(place, fork(self._forker, place.namespace, environment, self._words(place), self.log(place.name)))
 
     async def _return(self, name: str) -> None:
         """Starts the process of a place as what is started after a loss: a spare, which imports all by itself."""
@@ -189,6 +190,18 @@ class Ranks:
     async def _ends(self, place: Place, process: Process) -> None:
         status = await process.wait()
         self.ended.append(ended(place, self._time.now_ns(), status, self.log(place.name)))
+
+
+def fork(
+    forker: Forker, namespace: Namespace, environment: Mapping[str, str], arguments: Sequence[str], log: Path
+) -> Forked:
+    """Does what `spawn` does, by a process that has imported what the module needs."""
+    module, *words = arguments
+    with log.open("ab") as output:
+        return forker.start(
+            module, *words, namespace=namespace.fd, stdout=output.fileno(), stderr=output.fileno(),
+            env={**os.environ, **environment}, niceness=_NICENESS,
+        )  # fmt: skip
 
 
 async def spawn(

@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foliot_lab.workload.train.places import at, file_stem, place_name
-from foliot_lab.workload.train.ranks import STORE_PORT, Ended, ended, spawn
+from foliot_lab.workload.train.ranks import STORE_PORT, Ended, ended, fork, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from foliot_lab.measure.clock_truth import LabTime
+    from foliot_lab.services.forker import Forker
     from foliot_lab.workload.train.places import Place
+    from foliot_lab.workload.train.ranks import Process
 
 _MODULE = "torch.distributed.run"
+IMPORTED = (_MODULE,)
+"""What an agent imports."""
 _MOST_RESTARTS = 1_000
 """More than any run has faults."""
 _GRACE_S = 5.0
@@ -42,18 +46,21 @@ class Torchrun:
     Parameters:
         folder: the logs, one per host.
         front: the address of a host by which agents and ranks find one another.
+        forker: a process that has imported what agents do, from which the first ones are forked. Those that start after
+            a loss import it themselves, as after any.
     """
 
-    def __init__(self, folder: Path, time: LabTime, front: Callable[[str], str]) -> None:
+    def __init__(self, folder: Path, time: LabTime, front: Callable[[str], str], forker: Forker | None = None) -> None:
         self.ended: list[Ended] = []
         """Agents in the order of their ends, without those that `stop` ended."""
         self.folder = folder
         self._time = time
         self._front = front
+        self._forker = forker
         self._places: dict[str, Place] = {}
         self._spares: list[str] = []
         """Hosts that stand by, without those that are used."""
-        self._agents: dict[str, asyncio.subprocess.Process] = {}
+        self._agents: dict[str, Process] = {}
         self._hosts: list[str] = []
         """Hosts that have ranks now; the agents meet at the first."""
         self._watchers: dict[str, asyncio.Task[None]] = {}
@@ -73,8 +80,10 @@ class Torchrun:
         hosts = list(dict.fromkeys(place.node for place in places))
         self._spares = list(dict.fromkeys(place.node for place in places if place.is_spare))
         self._hosts = hosts[: len(hosts) - len(self._spares)]
+        if self._forker is not None:
+            await asyncio.to_thread(self._forker.wait)
         for host in self._hosts:
-            await self._start(host)
+            await self._start(host, self._forker)
 
     def lose_host(self, host: str) -> None:
         """Begins to start the job again, with a host that stands by in place of the lost one, if there is one.
@@ -139,10 +148,10 @@ class Torchrun:
                 await asyncio.wait_for(agent.wait(), max(0.0, deadline_s - time.monotonic()))
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):
-                    agent.kill()
+                    agent.send_signal(signal.SIGKILL)
                 await agent.wait()
 
-    async def _start(self, host: str) -> None:
+    async def _start(self, host: str, forker: Forker | None = None) -> None:
         module, arguments = self._program
         own = [place for place in self._places.values() if place.node == host]
         first = own[0]
@@ -150,7 +159,12 @@ class Torchrun:
         devices = [word for address in first.addresses for word in ("--address", address)]
         program = [module, *devices, "--pid", str(self._pid_file(name)), *arguments(name)]
         words = [_MODULE, *self._launching(host, len(own)), "-m", *program]
-        agent = await spawn(first.namespace, {"OMP_NUM_THREADS": "1"} | _OWN_STORE, words, self.log(host))
+        environment = {"OMP_NUM_THREADS": "1"} | _OWN_STORE
+        agent: Process = (
+            await spawn(first.namespace, environment, words, self.log(host))
+            if forker is None
+            else fork(forker, first.namespace, environment, words, self.log(host))
+        )
         self._agents[host] = agent
         self._watchers[host] = asyncio.create_task(self._watch(first._replace(local=None), agent))
 
@@ -177,7 +191,7 @@ class Torchrun:
         here = os.fstat(self._places[name].namespace.fd).st_ino
         return pid if said == f"net:[{here}]" else 0
 
-    async def _watch(self, place: Place, agent: asyncio.subprocess.Process) -> None:
+    async def _watch(self, place: Place, agent: Process) -> None:
         status = await agent.wait()
         self.ended.append(ended(place, self._time.now_ns(), status, self.log(place.node)))
 
