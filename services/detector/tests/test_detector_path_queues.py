@@ -58,9 +58,10 @@ def watched(table, holds_ns):
 
 
 def pass_time(queues, seconds):
-    """Turns queues four times a second for so long."""
+    """Turns queues four times a second for so long, and looks at them each time."""
     for quarter in range(round(seconds * 4)):
         queues.turn(1 + (quarter + 1) * SLOT_NS, is_watched=True)
+        queues.excess_ns(np.zeros(1, np.intp))
 
 
 @pytest.mark.parametrize(("holds_ns", "after_s", "excess_ns"), [
@@ -101,3 +102,11 @@ def test_a_node_that_reports_seldom_teaches_bases_in_each_report(table):
     assert queues.bases_ns(ids).tolist() == [1 << 62]
     queues.add(report(least_ns=40_000, median_ns=90_000), SELDOM_NS)
     assert queues.bases_ns(ids).tolist() == [40_000]
+
+
+def test_what_was_heard_of_a_path_that_leads_elsewhere_now_counts_no_longer(table):
+    """Though its delays were looked at a moment ago."""
+    queues, ids = watched(table, HOLDS_NS), np.zeros(1, np.intp)
+    assert queues.excess_ns(ids).tolist() == [0]
+    queues.forget([0])
+    assert np.isnan(queues.excess_ns(ids)).all()

@@ -202,7 +202,10 @@ class FlowTable:
 
     def crossing(self, links: list[int]) -> NDArray[np.bool_]:
         """Marks the flows whose paths have one of these links."""
-        return np.asarray(np.isin(self.links, links).any(axis=1))
+        crossed = np.zeros(self.links.shape, np.bool_)
+        for link in links:  # they are few, and `np.isin` takes as long as a dozen of them
+            crossed |= self.links == link
+        return np.asarray(crossed.any(axis=1))
 
     def _row(self, flow: str) -> int:
         """A flow's row, made where it is new; `_STRANGE`: a NIC of it is not known."""
@@ -269,6 +272,8 @@ class FlowTable:
 
     def _are_borne_out(self, rows: NDArray[np.intp], now_ns: int) -> NDArray[np.bool_]:
         """Marks those of these flows that may be in what their receivers' ports count now; nobody may know."""
+        if not len(rows):
+            return np.zeros(0, np.bool_)
         table = self._inventory.paths
         ends = np.where(self.path >= 0, table.ends[self.path, 1], len(table.nics))
         beside_bps = np.bincount(ends[self.is_active], self.rate[self.is_active], len(table.nics) + 1)

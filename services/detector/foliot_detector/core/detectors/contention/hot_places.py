@@ -104,11 +104,17 @@ class HotPlaces:
             excess = self._queues.excess_ns(paths)
             is_heard = ~np.isnan(excess)
             queue_ns = float("nan")
-            if self._links.count_routes(paths[is_heard]) >= max(_HEARD_SHARE * self._links.count_routes(paths), 1):
+            if self._are_enough(paths, is_heard):
                 heard = np.sort(excess[is_heard])
                 queue_ns = float(heard[int(_ODD_SHARE * len(heard))])
             found = self._found[link] = queue_ns, self._threshold_ns(paths)
         return found
+
+    def _are_enough(self, paths: NDArray[np.intp], is_heard: NDArray[np.bool_]) -> bool:
+        """Whether so many of a link's paths were heard that its queue is known."""
+        if is_heard.all():
+            return len(paths) > 0
+        return self._links.count_routes(paths[is_heard]) >= max(_HEARD_SHARE * self._links.count_routes(paths), 1)
 
     def _threshold_ns(self, paths: NDArray[np.intp]) -> float:
         return max(self.least_ns, _BOUNDS * self._queues.bound_ns(paths))

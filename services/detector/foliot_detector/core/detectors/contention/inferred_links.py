@@ -120,6 +120,8 @@ class InferredLinks:
 
     def _groups(self, hot: HotPlaces) -> Iterator[tuple[NDArray[np.intp], list[Group]]]:
         """By rail, the late paths with a flow, and which of them share a queue."""
+        if self._links.is_all_told:
+            return
         flows, table = self._flows, self._inventory.paths
         rows = np.flatnonzero(flows.is_active & ~flows.is_unknown & (flows.path >= 0))
         paths, rates = _by_path(flows.path[rows], flows.rate[rows])

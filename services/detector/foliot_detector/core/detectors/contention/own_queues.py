@@ -135,6 +135,7 @@ class OwnQueues:
 def _least(links: NDArray[np.int32], waits_ns: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """The least wait by link; inf: there is none, NaN: none is known."""
     least_ns = np.full(count, np.inf)
-    np.minimum.at(least_ns, links, np.nan_to_num(waits_ns, nan=np.inf))
-    least_ns[np.setdiff1d(links[np.isnan(waits_ns)], links[~np.isnan(waits_ns)])] = np.nan
+    np.fmin.at(least_ns, links, waits_ns)
+    unknown = links[np.isnan(waits_ns)]
+    least_ns[unknown[np.isinf(least_ns[unknown])]] = np.nan
     return least_ns

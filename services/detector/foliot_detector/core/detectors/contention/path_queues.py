@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class PathQueues:
         """Until when that counts."""
         self._bounds = np.full(0, -1, np.int64)
         """Per node of the table, the bound of its clock; -1: it is not synchronised."""
+        self._excess_ns: NDArray[np.float64] | None = None
+        """`excess_ns` of all paths, as they were asked for at least once since anything changed."""
         self._slot = self._turns = 0
         self._turn_ns = self._now_ns = 0
         self._is_watched = False
@@ -72,6 +74,7 @@ class PathQueues:
             self._let_go(seen.ids)
         if seen.bound_ns < 0 or not is_learning:
             return
+        self._excess_ns = None
         rows, timed = seen.rows, seen.timed
         ids, least = seen.ids[timed], rows["least_ns"][timed]
         # A long report's least is of a moment in which the queue was empty: TCP leaves it so at times.
@@ -92,7 +95,7 @@ class PathQueues:
     def turn(self, now_ns: int, *, is_watched: bool) -> None:
         """Begins the next slot; to be called every `SLOT_NS`. While nobody watches, only bases are kept."""
         self._turns += 1
-        self._now_ns = now_ns
+        self._now_ns, self._excess_ns = now_ns, None
         if is_watched or self._is_watched:
             self._slot = (self._slot + 1) % _SLOTS
             self._sum[:, self._slot] = 0.0
@@ -108,6 +111,7 @@ class PathQueues:
     def forget(self, ids: NDArray[np.intp] | list[int]) -> None:
         """Forgets paths, as they lead elsewhere or a clock was set."""
         self._make_room()
+        self._excess_ns = None
         self._least[ids] = _NEVER
         self._let_go(ids)
         if len(self._sum):
@@ -116,12 +120,7 @@ class PathQueues:
 
     def excess_ns(self, ids: NDArray[np.intp]) -> NDArray[np.float64]:
         """What delays of the last second exceed the base by, mean of the reports' least; NaN: none was heard."""
-        self._make_room()
-        self._make_room_for_windows()
-        count = self._count[ids].sum(axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            means = np.where(count > 0, self._sum[ids].sum(axis=1) / count, np.nan)
-        return self._or_held(means, ids) - self.bases_ns(ids)
+        return self._all_excess_ns()[ids]
 
     def bases_ns(self, ids: NDArray[np.intp]) -> NDArray[np.int64]:
         """The usual delays; beyond all times: none was heard."""
@@ -142,18 +141,27 @@ class PathQueues:
 
     def calm_ns(self) -> float:
         """What most paths without a queue show now; 0: nothing was heard."""
-        self._make_room_for_windows()
-        is_heard = self._count.any(axis=1)
-        if len(self._holds_until_ns):
-            is_heard |= self._holds_until_ns >= self._now_ns
-        excess = self.excess_ns(np.flatnonzero(is_heard))
-        return float(np.percentile(excess, _CALM_SHARE)) if len(excess) else 0.0
+        excess_ns = self._all_excess_ns()
+        heard_ns = excess_ns[~np.isnan(excess_ns)]
+        return float(np.percentile(heard_ns, _CALM_SHARE)) if len(heard_ns) else 0.0
 
     def bound_ns(self, ids: NDArray[np.intp]) -> int:
         """The greatest error of a delay by the clocks of these paths' ends."""
-        nodes = np.stack([self._table.source_node[ids], self._table.destination_node[ids]])
-        known: NDArray[Any] = self._bounds[nodes[:, (nodes < len(self._bounds)).all(axis=0)]]
-        return int(np.clip(known, 0, _MOST_BOUND_NS).sum(axis=0).max(initial=0))
+        self._make_room()
+        bounds_ns = np.minimum(np.maximum(self._bounds, 0), _MOST_BOUND_NS)
+        both_ns = bounds_ns[self._table.source_node[ids]] + bounds_ns[self._table.destination_node[ids]]
+        return int(both_ns.max(initial=0))
+
+    def _all_excess_ns(self) -> NDArray[np.float64]:
+        """As `excess_ns`, of all paths: a look asks for them link by link, and nothing changes meanwhile."""
+        if self._excess_ns is None or len(self._excess_ns) < self._table.room:
+            self._make_room()
+            self._make_room_for_windows()
+            count = self._count.sum(axis=1)
+            means_ns = np.full(len(count), np.nan)
+            np.divide(self._sum.sum(axis=1), count, out=means_ns, where=count > 0)
+            self._excess_ns = self._or_held(means_ns, np.arange(len(count))) - self._least.min(axis=1)
+        return self._excess_ns
 
     def _hold(self, ids: NDArray[np.intp], delay_ns: NDArray[np.int64], until_ns: int) -> None:
         """Lets a report count until the next one should have come."""
@@ -164,6 +172,7 @@ class PathQueues:
     def _let_go(self, ids: NDArray[np.intp] | list[int]) -> None:
         """Lets the latest reports of paths count no longer."""
         if len(self._holds_until_ns):
+            self._excess_ns = None
             self._holds_until_ns = grown(self._holds_until_ns, self._table.room)
             self._holds_until_ns[ids] = 0
 
