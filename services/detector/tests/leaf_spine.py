@@ -7,6 +7,7 @@ queue is in no delay. It is in the round trips of flows, whose acknowledgements 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ LITTLE_MBPS = 0.05
 """An application that wants less sends nothing whose round trip would count."""
 
 
+@functools.cache
 def nic(host):
     """The name of a host's only NIC."""
     return f"node{host}.{RAIL}"
@@ -140,9 +142,9 @@ class LeafSpine:
         self.bound_ns = dict.fromkeys(range(self.hosts), bound_ns)
         self.spread = 0.2
         """By what share of a queue a probe may find it shorter or longer."""
-        self.fast_probes, self.late_us, self.counts_delays = (2, 3), {}, True
+        self.fast_probes, self.late_us, self.counts_delays = (2, 3), {}, only != "contention"
         """Least and most probes of a step on a path in use; by host, how much later the first probes are that it hears in
-        a step; and whether nodes count delays."""
+        a step; and whether nodes count delays, which contention does not read."""
         self.report_every = 1 if "all" in self.silent else 2
         """How many steps a report is of. Hosts report at different times. Where no router answers, links are told by
         how delays vary together, for which a second needs as many reports as nodes make."""
@@ -155,11 +157,14 @@ class LeafSpine:
         send there, in Mb/s."""
         self._unsent = np.zeros(0, np.intp)
         """Numbers of the paths from hosts that are gone."""
-        self._counted, self._fast = {}, {}
+        self._counted, self._fast = {}, None
+        self._crossed, self._lengths_us = {}, self.queue.tolist()
+        """The links of paths by spines, once they were asked for; and what `queue` has, as a list is read sooner."""
         self._measured = {}
         """By host, the delays of each step since its last report: of each path and probe, in us; inf: there was none."""
         self._steps = 0
         self._only = only
+        self._learn_who_hears()
         self.start_detector()
 
     # -- what a test does to it ---------------------------------------------------------------------------------------
@@ -239,10 +244,13 @@ class LeafSpine:
 
     def crossed(self, path, spine=None):
         """The links of a path, or those that it would have by another spine."""
-        source, destination = (int(end.partition(".")[0][4:]) // self.below for end in path[:2])
-        spine = self.spine_of[path] if spine is None else spine
-        between = () if source == destination else (self.up(source, spine), self.down(spine, destination))
-        return (f"{path.source}/out", *between, f"{path.destination}/in")
+        known = self._crossed.get((path, spine))
+        if known is None:
+            source, destination = (int(end.partition(".")[0][4:]) // self.below for end in path[:2])
+            by = self.spine_of[path] if spine is None else spine
+            between = () if source == destination else (self.up(source, by), self.down(by, destination))
+            known = self._crossed[path, spine] = (f"{path.source}/out", *between, f"{path.destination}/in")
+        return known
 
     def way(self, flow):
         """The links of a flow."""
@@ -294,10 +302,10 @@ class LeafSpine:
             ]
         return HopBatch.of(np.array(rows, HopRow), node=f"node{host}", at_ns=self.now_ns, paths=tuple(map(str, paths)))
 
-    def _measure(self, host):
-        """The delays of what a host heard in the last step, as in `_measured`."""
-        places, crossed = self._heard_by(host)
-        fast = self._fast_of(host, places)
+    def _measure(self):
+        """The delays of what all hosts heard in the last step, as in `_measured`, one host's after another's."""
+        places, crossed = self._all_heard
+        fast = self._in_use()
         sparse = self._noise.random(len(places)) < self.sweep_hz / 10
         if self.idle:
             sparse &= ~np.isin(places, list(self.idle))
@@ -309,23 +317,26 @@ class LeafSpine:
         shape = (len(places), most)
         queued = self.queue[crossed].sum(axis=1)[:, None] * self._noise.uniform(1 - self.spread, 1 + self.spread, shape)
         delay = self.base_us[places][:, None] + queued + self._noise.exponential(self.noise_us, shape)
-        delay += self.lies_us.get(host, 0.0)
-        late_us = self.late_us.get(host, ())
-        delay[:, : len(late_us)] += late_us
+        for host, lies_us in self.lies_us.items():
+            delay[self._rows_of[host]] += lies_us
+        for host, late_us in self.late_us.items():
+            delay[self._rows_of[host], : len(late_us)] += late_us
         missing = np.arange(most)[None, :] >= received[:, None]
         delay[missing] = np.inf
         return delay
 
     def delays(self, host, at_ns):
         """What a host heard since its last report."""
-        places, _ = self._heard_by(host)
+        places = self._all_heard[0][self._rows_of[host]]
         delay_ns = np.sort(np.concatenate(self._measured.pop(host), axis=1) * 1e3, axis=1)
         missing = np.isinf(delay_ns)
         received = (~missing).sum(axis=1)
         delay_ns[missing] = 0.0
-        counts = np.zeros(int(received.sum()), DelayCount)
-        counts["path"], counts["probes"] = np.repeat(np.arange(len(places)), received), 1
-        counts["bucket"] = bucket_of(delay_ns[~missing].astype(np.int64))
+        counts = None
+        if self.counts_delays:
+            counts = np.zeros(int(received.sum()), DelayCount)
+            counts["path"], counts["probes"] = np.repeat(np.arange(len(places)), received), 1
+            counts["bucket"] = bucket_of(delay_ns[~missing].astype(np.int64))
         rows = np.zeros(len(places), DelayRow)
         rows["path"], rows["witness"] = np.arange(len(places)), Witness.DESTINATION
         rows["sent"] = rows["received"] = received
@@ -341,7 +352,7 @@ class LeafSpine:
         if self.idle:
             rows = rows[some | ~np.isin(places, list(self.idle))]
         return DelayBatch.of(
-            rows, counts if self.counts_delays else None, node=f"node{host}", at_ns=at_ns, interval_ns=interval_ns,
+            rows, counts, node=f"node{host}", at_ns=at_ns, interval_ns=interval_ns,
             every_ns=interval_ns, bound_ns=self.bound_ns[host], paths=self._names[host],
         )  # fmt: skip
 
@@ -392,14 +403,14 @@ class LeafSpine:
         rtt_us = HOSTS_US + flow.late_us + flow.late_back_us
         ends = flow.source, flow.destination
         for said, crossed in ((self.said(*ends), self.way(flow)), (self.said(*ends[::-1]), self.way_back(flow))):
-            queued = sum(self.queue[self._place[link]] for link in crossed)
+            queued = sum(self._lengths_us[self._place[link]] for link in crossed)
             rtt_us += self.base_us[self._number[said]] + queued * self._rtt_noise.uniform(0.8, 1.2)
             rtt_us += self._rtt_noise.exponential(self.noise_us)
         return rtt_us
 
     def _in_band_us(self, flow):
         """How long its data take, by the stamps of both ends' kernels."""
-        queued = sum(self.queue[self._place[link]] for link in self.way(flow))
+        queued = sum(self._lengths_us[self._place[link]] for link in self.way(flow))
         return (
             HOSTS_US / 2 + flow.late_us + self.base_us[self._number[self.said(flow.source, flow.destination)]] + queued
         )
@@ -407,33 +418,28 @@ class LeafSpine:
     def _is_held(self, flow, limit):
         return limit is not None and flow.rate > 0.9 * limit * 1e6
 
-    def _ways_to(self, host):
-        """The paths in use that end at a host."""
-        return [Path(nic(one), nic(other), entropy) for (one, other), entropy in self.ways.items() if other == host]
-
-    def _fast_of(self, host, places):
-        """Marks the paths in use among those that end at a host, anew where a way has changed."""
+    def _in_use(self):
+        """Marks the paths in use among those that hosts hear, anew where a way has changed."""
         ways = tuple(self.ways.values())
-        known = self._fast.get(host)
-        if known is None or known[0] != ways:
-            fast = np.isin(places, [self._number[path] for path in self._ways_to(host)])
-            known = self._fast[host] = ways, fast
-        return known[1]
+        if self._fast is None or self._fast[0] != ways:
+            used = [self._number[self.said(source, destination)] for source, destination in self.ways]
+            self._fast = ways, np.isin(self._all_heard[0], used)
+        return self._fast[1]
 
-    def _heard_by(self, host):
-        if not hasattr(self, "_heard"):
-            self._names, self._heard = {}, {}
-            for each in range(self.hosts):
-                places = np.array([place for place, path in enumerate(self.paths) if path.destination == nic(each)])
-                self._names[each] = tuple(str(self.paths[place]) for place in places)
-                nowhere = len(self.links)
-                crossed = np.full((len(places), 4), nowhere)
-                for row, place in enumerate(places):
-                    links = self.crossed(self.paths[place])[0 if self._stamps_first else 1 :]
-                    links = [self._place[link] for link in links]
-                    crossed[row, : len(links)] = links
-                self._heard[each] = places, crossed
-        return self._heard[host]
+    def _learn_who_hears(self):
+        """Which paths each host hears, and which links these cross."""
+        self._names, self._rows_of = {}, {}
+        heard, crossed = [], []
+        for host in range(self.hosts):
+            own = [place for place, path in enumerate(self.paths) if path.destination == nic(host)]
+            self._names[host] = tuple(str(self.paths[place]) for place in own)
+            self._rows_of[host] = slice(len(heard), len(heard) + len(own))
+            heard += own
+        for place in heard:
+            links = self.crossed(self.paths[place])[0 if self._stamps_first else 1 :]
+            links = [self._place[link] for link in links]
+            crossed.append(links + [len(self.links)] * (4 - len(links)))
+        self._all_heard = np.array(heard), np.array(crossed)
 
     def _step(self):
         self._share()
@@ -441,12 +447,12 @@ class LeafSpine:
         self.now_ns += STEP_NS
         if self.report_every > 2:  # hosts say too little to tell the time by
             self.events += self.detector.tick(STEP_NS)
+        measured = self._measure()
         for host in range(self.hosts):
-            self._heard_by(host)
             if host in self.off_bus:
                 continue
             at_ns = self.now_ns + host * STEP_NS // self.hosts // 2
-            self._measured.setdefault(host, []).append(self._measure(host))
+            self._measured.setdefault(host, []).append(measured[self._rows_of[host]])
             if (self._steps + host) % self.report_every == 0:
                 self.tell(self.delays(host, at_ns))
             if (self._steps + host) % 5 == 0:
@@ -469,7 +475,7 @@ class LeafSpine:
             flow.rate += (rate * 1e6 * self.chance.uniform(0.96, 1.04) - flow.rate) * 0.4
             flow.acked += flow.rate * 0.1
             # What an application sends in small pieces is always on its way where there is a queue.
-            waits = any(self.queue[self._place[link]] > 500 for link in self.way(flow))
+            waits = any(self._lengths_us[self._place[link]] > 500 for link in self.way(flow))
             flow.busy = 1.0 if full or flow.reads or flow.buffers or waits else 0.3
             if full:
                 target[self._place[full]] = self.queues_us.get(full, self.queue_us) * self.chance.uniform(0.6, 1.0)
@@ -483,6 +489,7 @@ class LeafSpine:
             counted[side] += mbps * 1e6 * 0.1 / 8
             self._counted[host] = counted
         self.queue += (target - self.queue) * 0.5
+        self._lengths_us = self.queue.tolist()
         for flow in self.flows:
             if flow.wants is None or flow.wants > LITTLE_MBPS:
                 flow.rtt_us = self._rtt_us(flow)
