@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from contention_world import LINE, SPINES, ContentionWorld, flow, to_leaf, to_spine
+from prepared import prepared
 from remediator_world import SECOND, World, make_node
 
 from draws import draws
@@ -25,7 +26,7 @@ THREE = (*TWO, flow(2, 6))
 
 def world_of(flows=TWO, **settings):
     """A fabric with these flows, all of them on the first spine."""
-    return ContentionWorld(flows, **settings)
+    return prepared(ContentionWorld, flows=flows, **settings)
 
 
 def moves(commands):
@@ -533,7 +534,7 @@ def test_an_event_that_names_no_link_between_routers_moves_nothing(links):
 def test_paths_whose_routers_are_silent_move_nothing(monkeypatch):
     """No way is known to be another one."""
     monkeypatch.setattr(ContentionWorld, "routers", lambda _self, _path: [])
-    world = world_of()
+    world = ContentionWorld(TWO)
     world.contend()
     world.run(10.0)
     assert (world.commands, world.guards()) == ([], ["unknown-links"])
@@ -644,7 +645,7 @@ def test_a_way_with_a_silent_router_is_not_taken(monkeypatch):
         return [hop for hop in routers(self, path) if path.endswith("#0") or hop[0] != 2]
 
     monkeypatch.setattr(ContentionWorld, "routers", some)
-    world = world_of()
+    world = ContentionWorld(TWO)
     world.contend()
     world.run(10.0)
     assert (world.commands, world.guards()) == ([], ["no-alternative"])
@@ -662,7 +663,7 @@ def test_a_way_whose_last_router_is_silent_is_not_taken(monkeypatch):
         return found[:-1] if path.startswith(("node0.", "node1.")) else found[1:]
 
     monkeypatch.setattr(ContentionWorld, "routers", some)
-    world = world_of()
+    world = ContentionWorld(TWO)
     world.contend()
     world.run(10.0)
     assert (world.commands, world.guards()) == ([], ["no-alternative"])
@@ -964,7 +965,7 @@ def test_a_flow_that_came_back_may_move_again_after_a_minute():
 
 def test_plans_of_two_who_know_the_same_are_the_same():
     """So what a former holder commanded late is what its successor would."""
-    assert moves(world_of().contend()) == moves(world_of().contend())
+    assert moves(ContentionWorld(TWO).contend()) == moves(ContentionWorld(TWO).contend())
 
 
 def test_flows_of_nobody_cost_a_world_without_traffic_nothing():

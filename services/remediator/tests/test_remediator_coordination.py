@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contention_world import LINE, SPINES, ContentionWorld, flow, to_spine
+from prepared import prepared
 from sharded_world import ShardedWorld
 
 from foliot_remediator.settings import PlacementRule
@@ -17,7 +18,7 @@ PINNED = PlacementRule(node="node0", peer="node4", rail="rail0", via="rail0", en
 
 def world_of(flows=TWO, **settings):
     """A fabric with these flows on the first spine, of which only that of the second shard may move."""
-    return ShardedWorld(flows, **{"placements": (PINNED,), **settings})
+    return prepared(ShardedWorld, flows=flows, **{"placements": (PINNED,), **settings})
 
 
 def moves(commands):
