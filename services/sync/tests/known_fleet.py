@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SECOND = 1_000_000_000
-BURST_NS, BURST_SLOTS = 50e6, 4096
+BURST_NS = 50e6
 HOPS = 4
 GRID_S = 0.02
 """Steps in which the clocks' rates wander."""
@@ -159,22 +159,6 @@ class Fleet:
         here, there = (self.names.index(each.clock) for each in (state, reference))
         return state.reference_ns(self.local_at(here, true_s)) - reference.reference_ns(self.local_at(there, true_s))
 
-    def burst_draws(self, first_ns: float, last_ns: float) -> tuple[int, NDArray[np.float64]]:
-        """Draws between 0 and 1 of all times at which there may be a burst, and the number of the first.
-
-        Those before the first probe is sent and after the last one are passed over, and not drawn.
-        """
-        first, last = (int(at_ns // BURST_NS) % BURST_SLOTS for at_ns in (first_ns, last_ns))
-        if first > last:
-            first, last = 0, BURST_SLOTS - 1
-        skip = self.random.bit_generator.advance  # type: ignore[attr-defined] - of PCG64, which is the default; one step is one draw
-        if first:
-            skip(first)
-        drawn = self.random.random(last + 1 - first)
-        if last + 1 < BURST_SLOTS:
-            skip(BURST_SLOTS - last - 1)
-        return first, drawn
-
     def batch(self, node: int, window: int) -> StampBatch | None:
         """What a node publishes of its streams in a window; None for a silent node."""
         since_s = self.phase_s[node] + window * self.window_s
@@ -228,45 +212,31 @@ class Fleet:
         """When the probes of these parts are sent in a window, so many each, and when they arrive: true times.
 
         Each meets four hops of queues, each busy for a share of the time; and bursts of 50 ms now and then that fill
-        one. What is random is drawn part by part, and all else is worked out at once.
+        one.
         """
         random, total = self.random, sum(counts)
-        placed, bursts, noise = np.empty((3, total))
-        chances, waits = np.empty((2, HOPS * total))
-        slots, more = [], []
-        start = 0
-        for part, count in zip(parts, counts, strict=True):
-            end = start + count
-            random.random(out=placed[start:end])
-            random.random(out=chances[HOPS * start : HOPS * end])
-            random.standard_exponential(out=waits[HOPS * start : HOPS * end])
-            ends_s = ((place + float(placed[start + place])) * self.window_s / count for place in (0, count - 1))
-            slots.append(self.burst_draws(*((since_s + end_s) * SECOND for end_s in ends_s)))
-            random.standard_exponential(out=bursts[start:end])
-            random.standard_exponential(out=noise[start:end])
-            if part.ends in self.queued_ns:
-                more.append((start, random.gamma(4, self.queued_ns[part.ends] / 4, count)))
-            more += [
-                (start, random.exponential(self.jitter_ns[node], count)) for node in part.ends if node in self.jitter_ns
-            ]
-            start = end
         part, count = np.repeat(np.arange(len(parts)), counts), np.repeat(counts, counts)
-        starts = np.cumsum([0, *counts[:-1]])[part]
-        place = np.arange(total) - starts
-        sent_ns = (since_s + (place + placed) * self.window_s / count) * SECOND
+        place = np.arange(total) - np.cumsum([0, *counts[:-1]])[part]
+        sent_ns = (since_s + (place + random.random(total)) * self.window_s / count) * SECOND
         load = np.array([self.loads.get(each.ends, self.load) for each in parts])[part]
         # Packets of 1500 bytes at 200 Mbit/s take 60 us; M/M/1 waits are exponential when the queue is busy.
-        busy_ns, delay_ns = 60e3 / np.maximum(1 - load, 0.05), np.zeros(total)
-        for hop in range(HOPS):
-            at = HOPS * starts + hop * count + place
-            delay_ns += np.where(chances[at] < load, busy_ns * waits[at], 0)
-        begin = np.cumsum([0, *(len(drawn) for _, drawn in slots[:-1])]) - [first for first, _ in slots]
-        at = (sent_ns // BURST_NS).astype(np.int64) % BURST_SLOTS + begin[part]
-        delay_ns += np.where(np.concatenate([drawn for _, drawn in slots])[at] < load / 5, 2e6 * bursts, 0.0)
+        waits = np.where(random.random((HOPS, total)) < load, random.standard_exponential((HOPS, total)), 0)
+        delay_ns = 60e3 / np.maximum(1 - load, 0.05) * waits.sum(axis=0)
+        # Each part has bursts of its own.
+        first, last = (int(at_s * SECOND // BURST_NS) for at_s in (since_s, since_s + self.window_s))
+        is_burst = (
+            random.random((len(parts), last + 1 - first))[part, (sent_ns // BURST_NS).astype(int) - first] < load / 5
+        )
+        delay_ns += np.where(is_burst, 2e6 * random.standard_exponential(total), 0.0)
+        delay_ns += 200 * random.standard_exponential(total)
+        for number, each in enumerate(parts):
+            if each.ends in self.queued_ns:
+                delay_ns[part == number] += random.gamma(4, self.queued_ns[each.ends] / 4, counts[number])
+            for node in each.ends:
+                if node in self.jitter_ns:
+                    delay_ns[part == number] += random.exponential(self.jitter_ns[node], counts[number])
         floor_ns = np.array([self.floor_ns[min(each.ends), max(each.ends)][each.number] for each in parts])
-        delay_ns = floor_ns[part] + (delay_ns + 200 * noise)
-        for start, extra_ns in more:
-            delay_ns[start : start + len(extra_ns)] += extra_ns
+        delay_ns += floor_ns[part]
         return sent_ns, sent_ns + delay_ns + np.array([self.extra_ns.get(each.ends, 0.0) for each in parts])[part]
 
     def stamped(self, parts: list[Part], since_s: float) -> NDArray[np.void]:
