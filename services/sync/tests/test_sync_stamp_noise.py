@@ -78,7 +78,7 @@ def test_nodes_have_no_word_for_their_noise():
 
 def run_with(start, kind="kernel"):
     """15 windows of an idle fleet in which node2's stamps are 5 µs late in the mean, and of the kind that it says."""
-    run = start(seed=1, nodes=6, load=0.0, wander_ppb=1.0)
+    run = start(seed=5, nodes=6, load=0.0, wander_ppb=1.0)
     run.fleet.jitter_ns, run.fleet.kinds = {2: 5_000.0}, {2: kind}
     run.to(31)
     return run
@@ -92,7 +92,9 @@ def test_noise_and_wander_are_said_of_each_clock(start):
     assert noise["node2"] == 40.0  # the most that kernels' stamps show before queues are blamed
     assert all(6.0 <= noise[name] < 30.0 for name in noise if name != "node2")
     assert run.states["node0"].rate_wander_ppb == 0.0
-    assert all(0.1 < state.rate_wander_ppb < 2**0.5 * 20 for name, state in run.states.items() if name != "node0")
+    wander_ppb = {name: state.rate_wander_ppb for name, state in run.states.items() if name != "node0"}
+    assert wander_ppb.pop("node2") <= 2**0.5 * 20  # the most that is ever said, as its noise may look like wander
+    assert all(0.1 < each < 20 for each in wander_ppb.values())
 
 
 def test_who_says_better_stamps_than_it_has_is_weighed_by_what_others_see(start):
