@@ -10,7 +10,7 @@ import nats
 import nats.errors
 
 from foliot.bus import connection
-from foliot_lab.services.deployment import GATEWAY_PORT
+from foliot_lab.scenario.topology import GATEWAY_PORT
 from foliot_schemas.subjects import CLOCK, DELAY, LEASES, STREAMS
 
 if TYPE_CHECKING:

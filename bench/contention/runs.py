@@ -9,7 +9,7 @@ import msgspec
 from bench import lab_command
 from bench.contention.draw import draw, under
 from bench.contention.rows import Found, row_of, row_without_report
-from foliot_lab.command import EX_IMPOSSIBLE, EX_USAGE
+from foliot_lab.exit_statuses import EX_IMPOSSIBLE, EX_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection

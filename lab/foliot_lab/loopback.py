@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from typing import TYPE_CHECKING, TextIO
@@ -23,6 +24,7 @@ from foliot_lab.report.narration import Narrator
 from foliot_lab.scenario.spec import ClockSpec
 from foliot_lab.scenario.topology import CENTRAL
 from foliot_lab.services import deployment, emulated_actuator, ports
+from foliot_lab.services.forked_services import ForkedServices
 from foliot_lab.services.lab import READY_S, described
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas import Command, Event, Outcome
@@ -30,6 +32,8 @@ from foliot_schemas import Command, Event, Outcome
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
+
+    from foliot.runtime.supervisor import Child, ProcessSpec
 
 _NODES, _RAILS = 4, 2
 _WATCH_CLOCKS_S = 3.0
@@ -58,7 +62,8 @@ class Loopback:
         self._ports = [ports.keep() for _ in range(2)]
         bus, gateway = (f"127.0.0.1:{port.getsockname()[1]}" for port in self._ports)
         self._addresses = deployment.Addresses(bus=bus, gateway=gateway)
-        self._supervisor = Supervisor()
+        self._services: ForkedServices
+        self._supervisor = Supervisor(self._start_first)
         self._time = LabTime.starting_now()
         self._state = ""
         """The state of the victim, as the detector told it last."""
@@ -93,12 +98,15 @@ class Loopback:
     async def close(self) -> None:
         """Ends the services."""
         await self._supervisor.stop(LAST)
+        if hasattr(self, "_services"):
+            self._services.close()
         for port in self._ports:
             port.close()
 
     def _prepare(self) -> None:
         shutil.rmtree(self._desk.folder, ignore_errors=True)
         self._desk.folder.mkdir(parents=True)
+        self._services = ForkedServices(os.environ | self._desk.bytecode)  # imports while the rest is made
         hosts = tuple(settings.name for settings in self._settings)
         self._truth = Truth(deployment.write_skews(ClockSpec(), hosts, self._desk))
         # This machine's own gateway may have the port of gRPC.
@@ -117,6 +125,9 @@ class Loopback:
         processes += [(settings.name, name) for settings in self._settings for name in deployment.ON_A_NODE]
         for node, name in processes:
             await self._supervisor.start(described(self._desk, name, node, self._listener))
+
+    async def _start_first(self, spec: ProcessSpec) -> Child:
+        return await self._services.start(spec)
 
     def _hear(self, narrator: Narrator, heard: Heard[Event | Command | Outcome]) -> None:
         if isinstance(heard.message, Event):

@@ -1,11 +1,11 @@
 """The built-in scenario, in all its sizes."""
 
-import argparse
 import importlib.resources
+from pathlib import Path
 
 import pytest
 
-from foliot_lab import command
+from foliot_lab import launch
 from foliot_lab.demo import SIZES, demo
 from foliot_lab.measure.budget import CannotCarryError, Now
 from foliot_lab.scenario.reading import parse_scenario
@@ -40,9 +40,12 @@ def _chosen(monkeypatch, hosts=None, run=False, force=False, **machine):
     sound = {"idle_cpu": 1.0, "stolen_cpu": 0.0, "fixed_work_s": 0.213, "processors": 2}
     for name in ("look", "glance"):
         monkeypatch.setattr(Now, name, lambda speed: Now(**(sound | machine), speed=speed))
-    arguments = argparse.Namespace(func=command._run if run else command._demo, hosts=hosts, force=force, speed=1.0)
+    wish = launch.Wish(
+        folder=Path(), report=None, port=0, speed=1.0, stay=False, is_demo=not run,
+        forced=force if run else hosts is not None,
+    )  # fmt: skip
     sizes = SIZES if hosts is None else (hosts,)
-    scenario, _ = command._chosen([demo(size) for size in sizes], arguments)
+    scenario, _ = launch._chosen([demo(size) for size in sizes], wish)
     return scenario.fabric.hosts
 
 

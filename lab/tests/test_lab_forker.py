@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def started(tmp_path):
     """Starts a module in this thread's namespace; the file with what it says."""
     forkers = []
 
-    def start(module, *arguments, forker=None, **env):
+    def start(module, *arguments, forker=None, listener=-1, **env):
         if forker is None:
             forkers.append(forker := Forker(("calendar", "timeit"), dict(os.environ)))
         said = tmp_path / f"{module}.{len(list(tmp_path.iterdir()))}"
@@ -28,8 +29,9 @@ def started(tmp_path):
         try:
             with said.open("wb") as log:
                 process = forker.start(
-                    module, *arguments, namespace=namespace, stdout=log.fileno(), stderr=log.fileno(), env=env
-                )
+                    module, *arguments, namespace=namespace, stdout=log.fileno(), stderr=log.fileno(), env=env,
+                    listener=listener,
+                )  # fmt: skip
         finally:
             os.close(namespace)
         return process, said
@@ -52,6 +54,15 @@ async def test_a_program_has_arguments_environment_and_streams_of_its_own(starte
     process, said = started("timeit", "-n", "1", "-r", "1", code, forker=started.forkers[0], OWN="yes")
     assert await process.wait() == 0
     assert f"environ({{'OWN': 'yes'}}) {Path.cwd()} True" in said.read_text()
+
+
+async def test_a_program_inherits_a_socket_that_listens(started):
+    """As descriptor 3, as systemd would pass it; who starts it keeps its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        code = "import socket; print(socket.socket(fileno=3).getsockname()[1])"
+        process, said = started("timeit", "-n", "1", "-r", "1", code, listener=listener.fileno())
+        assert await process.wait() == 0
+        assert said.read_text().splitlines()[0] == str(listener.getsockname()[1])
 
 
 async def test_exit_status_and_signal_are_told(started):

@@ -1,6 +1,5 @@
 """A lab under a CPU quota: which cgroup, with what in it, and that it is gone afterwards."""
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from quotas import may_have_a_quota
 
-from foliot_lab import command
+from foliot_lab import launch
 from foliot_lab.measure import quota
 from foliot_lab.measure.quota import Group, Hierarchy, Limit, QuotaError, hierarchies, limited
 from foliot_lab.scenario.spec import Scenario
@@ -128,10 +127,11 @@ def test_a_lab_without_the_right_ends_with_the_status_for_what_cannot_be_done_he
     def refuse(_):
         raise QuotaError("No right.")
 
-    monkeypatch.setattr(command, "limited", refuse)
-    monkeypatch.setattr(command.structlog, "configure", lambda **_: None)
-    monkeypatch.setattr(command.capabilities, "shed_threads", lambda: None)
-    assert command._go((Scenario(),), argparse.Namespace(speed=0.5), stay=False) == 77
+    monkeypatch.setattr(launch, "limited", refuse)
+    monkeypatch.setattr(launch.structlog, "configure", lambda **_: None)
+    monkeypatch.setattr(launch.capabilities, "shed_threads", lambda: None)
+    wish = launch.Wish(folder=Path(), report=None, port=0, speed=0.5, stay=False, forced=False, is_demo=False)
+    assert launch.launch((Scenario(),), wish) == 77
     assert capsys.readouterr().err == "No right.\n"
 
 

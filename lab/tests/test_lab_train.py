@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from made_runs import judge, lab_ns, report, scenario
 
-from foliot_lab.command import _run
+from foliot.cli import main
 from foliot_lab.report.conclusion import conclude, lines
 from foliot_lab.scenario.spec import TrainSpec
 from foliot_lab.workload.train.ranks import Ended, missing
@@ -164,6 +163,6 @@ def test_without_pytorch_a_job_is_refused_with_what_to_do(tmp_path, monkeypatch,
     monkeypatch.setitem(sys.modules, "torch", None)
     file = tmp_path / "train.toml"
     file.write_text('[workload]\nkind = "train"\n')
-    assert _run(argparse.Namespace(scenario=file, stay=False, func=_run)) == 77
+    assert main(["lab", "run", str(file)]) == 77
     assert capsys.readouterr().err == f"{missing()}\n"
     assert "`make train`" in missing()

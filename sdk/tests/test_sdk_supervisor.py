@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -55,6 +56,17 @@ async def test_the_first_start_may_be_another_ones(until):
     await until(lambda: supervisor.pid("sleeper") not in {0, before})
     await supervisor.stop()
     assert firsts == ["sleeper"]
+
+
+async def test_a_process_inherits_a_socket_that_listens(tmp_path):
+    """As descriptor 3, and it is told so, as by systemd."""
+    code = "import os, socket; print(os.environ['LISTEN_FDS'], socket.socket(fileno=3).getsockname()[1])"
+    log = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = (sys.executable, "-c", code)
+        spec = ProcessSpec(name="told", arguments=arguments, log_file=str(log), listener=listener.fileno())
+        assert await (await spawn(spec)).wait() == 0
+        assert log.read_text() == f"1 {listener.getsockname()[1]}\n"
 
 
 async def test_a_killed_process_stays_dead_until_it_is_released(supervisor, until):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked_lab
 import pytest
 from playwright.async_api import expect
 
-from foliot_lab.fabric import capabilities
+from lab_report import missing
 from patience import patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.net]
 
@@ -72,25 +71,21 @@ still, which is no part of the story.
 @pytest.fixture
 async def address(tmp_path) -> AsyncIterator[str]:
     """Of the gateway of a lab that runs the scenario and goes on."""
-    missing = capabilities.missing()
-    if missing:
-        pytest.skip(" ".join(missing))
+    if problems := missing():
+        pytest.skip(problems)
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(SCENARIO)
     log = tmp_path / "said"
-    with log.open("w") as said:
-        lab = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("foliot")), "lab", "run", "--force", str(scenario),
-            "--stay", "--port", "0",
-            "--folder", str(tmp_path / "lab"), stdout=said, stderr=said,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    with log.open("wb") as said:
+        lab = forked_lab.start(
+            forked_lab.COMMAND, "lab", "run", "--force", str(scenario), "--stay", "--port", "0",
+            "--folder", str(tmp_path / "lab"), said=said,
         )  # fmt: skip
     try:
         yield await told(log, "the API will be at ")
     finally:
-        if lab.returncode is None:
-            lab.send_signal(signal.SIGINT)
-        await asyncio.wait_for(lab.wait(), patience(60))
+        lab.send_signal(signal.SIGINT)
+        await asyncio.to_thread(lab.wait, patience(60))
 
 
 async def told(log: Path, beginning: str) -> str:

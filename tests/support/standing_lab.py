@@ -13,9 +13,10 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked_lab
 import pytest
 
-from foliot_lab.fabric import capabilities
+from lab_report import missing
 from patience import patience
 
 if TYPE_CHECKING:
@@ -37,27 +38,29 @@ class StandingLab:
         self.folder = folder / "lab"
         self._report_file = folder / "report.json"
         self._environment = os.environ | environment
-        self.process = subprocess.Popen(
-            [FOLIOT, "lab", "run", "--force", str(folder / "scenario.toml"), "--stay", "--port", "0", *options,
-             "--report", str(self._report_file), "--folder", str(self.folder)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=self._environment | {"PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
-        self.said = ""
+        self._printed = folder / "said"
+        with self._printed.open("wb") as said:
+            self.process = forked_lab.start(
+                forked_lab.COMMAND, "lab", "run", "--force", str(folder / "scenario.toml"), "--stay", "--port", "0",
+                *options, "--report", str(self._report_file), "--folder", str(self.folder), said=said,
+                env=self._environment,
+            )  # fmt: skip
         self.address = ""
         """The origin of the gateway."""
 
     def through(self) -> None:
         """Waits until the scenario is over and the lab stands."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said += line
-            if line.startswith("the API will be at "):
-                self.address = line.split()[-1].removesuffix("/api/v1/")
-            if "until you interrupt it" in line:
-                break
-        assert self.process.poll() is None, self.said
+        while "until you interrupt it" not in self.said:
+            assert self.process.poll() is None, self.said
+            time.sleep(0.1)
+        (line,) = (line for line in self.said.splitlines() if line.startswith("the API will be at "))
+        self.address = line.split()[-1].removesuffix("/api/v1/")
         self.report = json.loads(self._report_file.read_text())
+
+    @property
+    def said(self) -> str:
+        """All that it has said."""
+        return self._printed.read_text()
 
     def get(self, path: str) -> list[dict]:
         """What the gateway answers, below ``/api/v1/``."""
@@ -83,12 +86,10 @@ class StandingLab:
         """Interrupts it; its exit status."""
         self.process.send_signal(signal.SIGINT)
         try:
-            rest, _ = self.process.communicate(timeout=patience(60))
+            return self.process.wait(patience(60))
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        self.said += rest
-        return self.process.returncode
 
 
 @contextlib.contextmanager
@@ -96,13 +97,12 @@ def standing(
     folder: Path, scenario: str, *options: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[StandingLab]:
     """Builds it, and takes it down."""
-    if problems := capabilities.missing():
-        pytest.skip(" ".join(problems))
+    if problems := missing():
+        pytest.skip(problems)
     lab = StandingLab(folder, scenario, options, environment or {})
-    with lab.process:
-        try:
-            lab.through()
-            yield lab
-        finally:
-            if lab.process.poll() is None:
-                lab.end()
+    try:
+        lab.through()
+        yield lab
+    finally:
+        if lab.process.poll() is None:
+            lab.end()

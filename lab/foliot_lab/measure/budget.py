@@ -107,10 +107,11 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     def glance(cls, speed: float = 1.0) -> Now:
         """Measures the machine like `look`, but watches it only while it works: for a start that this does not decide.
 
-        Its own work counts as idle time. Where no processor is idle, that work is time taken from others.
+        Its own work counts as idle time. Where no processor is idle, that work is time taken from others. So it works
+        once.
         """
         before, own_s, began_s = CpuTimes.read(), time.process_time(), time.monotonic()
-        work_s = statistics.fmean(fixed_work_s() for _ in range(_WORKS))
+        work_s = fixed_work_s()
         after, own_s, passed_s = CpuTimes.read(), time.process_time() - own_s, time.monotonic() - began_s
         own_cpu = own_s / (passed_s * (os.cpu_count() or 1))
         return cls(

@@ -33,6 +33,7 @@ CONTROL = "control"
 CONTROL_ADDRESS = "10.99.0.1"
 FRONT_DEVICE = "front"
 FRONT_LENGTH = 16
+GATEWAY_PORT = 8470
 CENTRAL = ("gateway", "sync", "detector", "remediator")
 """The services that run on no host."""
 _FIRST_INDEX = 1000

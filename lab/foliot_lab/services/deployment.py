@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from foliot_lab.scenario.spec import ClockSpec, Scenario
     from foliot_lab.scenario.topology import FabricPlan
 
-GATEWAY_PORT = 8470
 ON_A_NODE = ("agent", "probe")
 _FIRST_ENTROPY = NodeSettings(name="", index=0, nics=()).entropies[0]
 

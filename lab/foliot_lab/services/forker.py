@@ -31,6 +31,8 @@ _OWN_NAMESPACE = Path("/proc/self/ns/net")
 _SESSION = Path("/proc/self/autogroup")
 _REQUEST_BYTES = 1 << 17
 _ANSWER_BYTES = 64
+_MOST_DESCRIPTORS = 5
+_LISTENS = 3
 _PR_SET_NAME = 15
 _KILLED = -signal.SIGKILL
 
@@ -69,8 +71,16 @@ class Forked:
 
     async def _ended(self) -> int:
         with self._answers:
-            # Nothing comes if who forks was killed, and with it all of its programs.
-            return int(await asyncio.get_running_loop().sock_recv(self._answers, _ANSWER_BYTES) or _KILLED)
+            return _status(await asyncio.get_running_loop().sock_recv(self._answers, _ANSWER_BYTES))
+
+
+def status(answers: socket.socket) -> int:
+    """Waits for the end of a program that `Forker.ask` has started; its exit status."""
+    return _status(answers.recv(_ANSWER_BYTES))
+
+
+def _status(told: bytes) -> int:
+    return int(told or _KILLED)  # nothing comes if who forks was killed, and with it all of its programs
 
 
 class Forker:
@@ -111,17 +121,24 @@ class Forker:
         self._requests.close()
         self._process.wait()
 
-    def start(
+    def start(self, module: str, *arguments: str, **more: Any) -> Forked:
+        """Like `ask`, where an event loop runs."""
+        return Forked(*self.ask(module, *arguments, **more))
+
+    def ask(
         self, module: str, *arguments: str, namespace: int, stdout: int, stderr: int, env: Mapping[str, str],
-        more: Mapping[str, Any] | None = None, niceness: int = 0,
-    ) -> Forked:  # fmt: skip
-        """Starts ``python -m module``. The first call waits until what is imported beforehand is, unless `wait` did.
+        more: Mapping[str, Any] | None = None, niceness: int = 0, listener: int = -1,
+    ) -> tuple[int, socket.socket]:  # fmt: skip
+        """Starts ``python -m module``; its process id, and where its exit status comes when it has ended.
+
+        The first call waits until what is imported beforehand is, unless `wait` did.
 
         Parameters:
             namespace: a descriptor of the network namespace that it is to be in.
             env: all of its environment.
             more: what else `main` is to prepare it by.
             niceness: by which it is nicer than this process, within its own session.
+            listener: a descriptor that it is to have as 3, of a socket that listens (sd_listen_fds(3)); -1: none.
 
         Raises:
             ChildProcessError: the process that forks has ended.
@@ -131,12 +148,13 @@ class Forker:
             "module": module, "arguments": arguments, "env": dict(env), "folder": str(Path.cwd()),
             "more": dict(more or {}), "niceness": niceness,
         }  # fmt: skip
+        descriptors = [namespace, its.fileno(), stdout, stderr, *([listener] if listener >= 0 else [])]
         with contextlib.suppress(BrokenPipeError), its:
-            socket.send_fds(self._requests, [json.dumps(request).encode()], [namespace, its.fileno(), stdout, stderr])
+            socket.send_fds(self._requests, [json.dumps(request).encode()], descriptors)
         if not (answer := ours.recv(_ANSWER_BYTES)):
             ours.close()
             raise ChildProcessError(f"the process that forks has ended, and {module} cannot be started")
-        return Forked(int(answer), ours)
+        return int(answer), ours
 
 
 # -- the process that forks -------------------------------------------------------------------------------------------
@@ -161,18 +179,18 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                 answer.close()
                 continue
             try:
-                text, fds, *_ = socket.recv_fds(requests, _REQUEST_BYTES, 4)
+                text, fds, *_ = socket.recv_fds(requests, _REQUEST_BYTES, _MOST_DESCRIPTORS)
             except ConnectionResetError:  # who asked has not read that all is imported
                 return None
             if not text:
                 return None
-            namespace, answer_fd, *streams = fds
+            namespace, answer_fd, *others = fds
             answer = socket.socket(fileno=answer_fd)
             if pid := os.fork():
                 answers[pidfd := os.pidfd_open(pid)] = pid, answer
                 poll.register(pidfd, select.POLLIN)
                 _answer(answer, pid)
-                for each in (namespace, *streams):
+                for each in (namespace, *others):
                     os.close(each)
                 continue
             for pidfd, (_, other) in answers.items():
@@ -181,7 +199,7 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
             answer.close()
             requests.close()
             asked: dict[str, Any] = json.loads(text)
-            _become(asked, namespace, streams)
+            _become(asked, namespace, others)
             end_with_parent()
             if os.getppid() != own:  # it ended before the tie was made
                 os._exit(1)
@@ -194,7 +212,7 @@ def _answer(where: socket.socket, number: int) -> None:
         where.send(str(number).encode())
 
 
-def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> None:
+def _become(asked: Mapping[str, Any], namespace: int, descriptors: list[int]) -> None:
     """Takes on what a program has that was started anew."""
     os.setsid()
     if niceness := os.getpriority(os.PRIO_PROCESS, 0):
@@ -204,9 +222,10 @@ def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> Non
     if os.fstat(namespace).st_ino != _OWN_NAMESPACE.stat().st_ino:  # to stay takes no privilege
         set_namespace(namespace, CLONE_NEWNET, "entering the network namespace")
     os.close(namespace)
-    for standard, fd in enumerate(streams, 1):
-        os.dup2(fd, standard)
-        os.close(fd)
+    for its, fd in zip((1, 2, _LISTENS), descriptors, strict=False):
+        if fd != its:
+            os.dup2(fd, its)
+            os.close(fd)
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["env"])
@@ -215,12 +234,21 @@ def _become(asked: Mapping[str, Any], namespace: int, streams: list[int]) -> Non
 
 def main(prepare: Callable[[Mapping[str, Any]], None] | None = None) -> None:
     """The process that forks, and what it forks into: a program, once that is prepared by what `start` had more."""
-    end_with_parent()
     descriptor, *modules = sys.argv[1:]
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # what is there by now stays, and is not copied for each program by counting who refers to it
-    with socket.socket(fileno=int(descriptor)) as requests:
+    serve(int(descriptor), prepare)
+
+
+def serve(descriptor: int, prepare: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+    """Like `main`, where all is imported.
+
+    Parameters:
+        descriptor: of the socket on which `Forker` asks.
+    """
+    end_with_parent()
+    with socket.socket(fileno=descriptor) as requests:
         _answer(requests, os.getpid())
         asked = _serve(requests)
     if asked is None:

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from foliot.bus.client import Bus
 from foliot.node.addressing import describe
 from foliot.runtime import loop_steps
-from foliot.runtime.supervisor import LAST, Supervisor, opened, service, spawn
+from foliot.runtime.supervisor import LAST, Supervisor, service
 from foliot_lab.fabric.fabric import Fabric
 from foliot_lab.fabric.namespaces import Entering, enter_control, inside
 from foliot_lab.fabric.partition import Partitions
@@ -28,9 +27,9 @@ from foliot_lab.faults.world import World
 from foliot_lab.measure.clock_truth import LabTime, Truth
 from foliot_lab.measure.told_delays import ToldDelays
 from foliot_lab.measure.told_routers import ToldRouters
-from foliot_lab.scenario.topology import CENTRAL, plan
+from foliot_lab.scenario.topology import CENTRAL, GATEWAY_PORT, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
-from foliot_lab.services.forker import Forker
+from foliot_lab.services.forked_services import ForkedServices
 from foliot_lab.services.job_placement import place
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas.names import Path
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from foliot_lab.services.job_placement import Placement
     from foliot_schemas import Node
 
-_FORKED = tuple(f"foliot_{name}.service" for name in (*CENTRAL, *deployment.ON_A_NODE) if name != "gateway")
-"""What is imported once for all services. The gateway inherits a listening socket, for which it is started by itself."""
 READY_S = 180.0
 """Two dozen processes start, and clocks need three windows of 2 s: 15 s on two cores that others use too. A busy machine
 takes several times as long, and what never gets ready is told no sooner."""
@@ -79,13 +76,14 @@ class Lab:
         self.told_delays = ToldDelays(self.time)
         """Empty, if the scenario has no jobs."""
         self.supervisor = Supervisor(self._start_first)
+        self._services: ForkedServices
         self.fabric: Fabric
         self.truth: Truth
         self.placement: Placement
         self.bus: Bus
         self.world: World
         self.addresses = deployment.Addresses(
-            bus=bus_servers.address(self.plan), gateway=f"{self.plan.front('gateway')}:{deployment.GATEWAY_PORT}"
+            bus=bus_servers.address(self.plan), gateway=f"{self.plan.front('gateway')}:{GATEWAY_PORT}"
         )
         self.folder = folder
         self._desk = deployment.desk(folder)
@@ -104,7 +102,7 @@ class Lab:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         control = enter_control()
-        self._forker = Forker(_FORKED, os.environ | self._desk.bytecode)  # imports while the fabric is made
+        self._services = ForkedServices(os.environ | self._desk.bytecode)  # imports while the fabric is made
         if self._imported:
             # PyTorch takes seconds, for which services that are ready would otherwise wait, and work.
             self.rank_forker = Forker(self._imported, os.environ)
@@ -220,8 +218,8 @@ class Lab:
         if hasattr(self, "bus"):
             await self.bus.close()
         await self.supervisor.stop((*LAST, *self.plan.bus_servers))
-        if hasattr(self, "_forker"):
-            self._forker.close()
+        if hasattr(self, "_services"):
+            self._services.close()
         if self.rank_forker is not None:
             self.rank_forker.close()
         if hasattr(self, "_partitions"):
@@ -230,19 +228,7 @@ class Lab:
             self.fabric.close()
 
     async def _start_first(self, spec: ProcessSpec) -> Child:
-        """Starts a service as a fork of the process that has imported what all of them do, and others by their command.
-
-        Two dozen interpreters that import it all at once take the processors for seconds. One that starts again has to
-        import, as after a crash anywhere.
-        """
-        if spec.arguments[:2] != (sys.executable, "-m") or not isinstance(spec.setup, Entering):
-            return await spawn(spec)
-        module, *arguments = spec.arguments[2:]
-        with opened(spec.log_file) as log:
-            return self._forker.start(
-                module, *arguments, namespace=spec.setup.namespace.fd, stdout=log.fileno(), stderr=log.fileno(),
-                env=os.environ | spec.environment,
-            )  # fmt: skip
+        return await self._services.start(spec)
 
     async def _start_service(self, name: str, host: str = "") -> None:
         setup = Entering(self.fabric.namespace(host or name))
@@ -252,16 +238,11 @@ class Lab:
 def described(
     desk: deployment.Desk, name: str, node: str, listener: socket.socket | None, **more: object
 ) -> ProcessSpec:
-    """The process of a service.
-
-    A gateway inherits the listening socket in systemd's way, as descriptor 3 (sd_listen_fds(3)).
-    """
+    """The process of a service. A gateway inherits the listening socket."""
     spec = service(name, node=node)
     environment = desk.environment(spec.name)
     if name == "gateway" and listener is not None:
-        shell = ("/bin/sh", "-c", f'exec "$@" 3<&{listener.fileno()}', "sh", *spec.arguments)
-        more |= {"arguments": shell, "pass_fds": (listener.fileno(),)}
-        environment["LISTEN_FDS"] = "1"
+        more["listener"] = listener.fileno()
     return msgspec.structs.replace(spec, log_file=str(desk.log(spec.name)), environment=environment, **more)
 
 

@@ -29,6 +29,13 @@ _GRACE_S = 10.0
 """Services end within a second, and later on a busy machine where all of them end at once. One that is killed gives no
 lease back."""
 
+LISTENS = {"LISTEN_FDS": "1", "LISTEN_PID": ""}
+"""Variables of a process that inherits one listening socket. Its id is not known before it runs."""
+
+_PUTS = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.execv(sys.argv[2], sys.argv[2:])"
+"""A program that puts an inherited descriptor where another program expects it. `subprocess` may have one of its own
+there until the program runs, and some shells know descriptors of one digit alone."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -43,7 +50,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The file for its output; empty: the output goes where that of this process goes."""
     setup: Callable[[], None] | None = None
     """Called in the child before it becomes the program, for example to enter a namespace."""
-    pass_fds: tuple[int, ...] = ()
+    listener: int = -1
+    """A listening socket that it inherits in systemd's way, as descriptor 3 (sd_listen_fds(3)); -1: none."""
 
 
 class Child(Protocol):
@@ -157,16 +165,19 @@ async def spawn(spec: ProcessSpec) -> Child:
         if spec.setup is not None:
             spec.setup()
 
+    listens = spec.listener >= 0
+    puts = (sys.executable, "-IS", "-c", _PUTS, str(spec.listener)) if listens else ()
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(opened(spec.log_file)) if spec.log_file else None
         return await asyncio.create_subprocess_exec(
+            *puts,
             *spec.arguments,
-            env={**os.environ, **spec.environment},
+            env={**os.environ, **spec.environment, **(LISTENS if listens else {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             preexec_fn=prepare,
-            pass_fds=spec.pass_fds,
+            pass_fds=(spec.listener,) if listens else (),
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends the others in order
         )
 
