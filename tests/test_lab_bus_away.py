@@ -25,7 +25,7 @@ NIC, LATER = "node1.rail0", "node2.rail1"
 AWAY_S = 13
 SCENARIO = f"""
 [fabric]
-hosts = 4
+hosts = 3
 rails = 2
 leaves = 2
 spines = 2
@@ -61,7 +61,7 @@ for_s = 8
 for number, place in enumerate(("detector", "remediator", "sync")):
     SCENARIO += f'\n[[fault]]\nid = "parted{number}"\nat_s = 29\nkind = "partition"\nwhere = "{place}|bus"\nfor_s = 3\n'
 SCENARIO += '\n[[fault]]\nid = "cut"\nat_s = 34\nkind = "bus-cut"\nwhere = "bus"\nfor_s = 2.5\n'
-for number in range(4):
+for number in range(3):
     SCENARIO += (
         f'\n[[fault]]\nid = "stepped{number}"\nat_s = 39\nkind = "clock-step"\nwhere = "node{number}"\n'
         "offset_ns = 5_000_000_000\n"
@@ -143,12 +143,12 @@ async def test_each_loss_and_each_return_has_its_event_in_the_order_in_which_the
 
 
 async def test_agents_tell_what_they_did_in_the_order_in_which_they_did_it(kept):
-    """All four of the first loss, under its name; the node itself of the second, that it was away already."""
+    """All three of the first loss, under its name; the node itself of the second, that it was away already."""
     by_node = collections.defaultdict(list)
     for outcome in of_nic(kept, "outcome"):
         by_node[outcome.node].append(outcome)
     first, second = (event.fault for event in of_nic(kept, "event")[::2])
-    assert set(by_node) == {"node0", "node1", "node2", "node3"}
+    assert set(by_node) == {"node0", "node1", "node2"}
     for outcomes in by_node.values():
         assert [each.started_ns for each in outcomes] == sorted(each.started_ns for each in outcomes)
         assert (outcomes[0].armed, outcomes[0].status, outcomes[0].fault) == (True, "done", first)
@@ -167,7 +167,7 @@ async def test_commands_follow_from_what_is_stored(kept):
     # A peer's may be of its path to the NIC: a detector that comes back tells its silence, too, where reports show it
     # first.
     homeward = {message.node for message, _ in kept["command"] if message.verb == "restore" and NIC in message.fault}
-    assert homeward == {"node0", "node1", "node2", "node3"}
+    assert homeward == {"node0", "node1", "node2"}
     assert {command.id for command in commands} <= {outcome.command for outcome, _ in kept["outcome"]}
 
 

@@ -38,8 +38,9 @@ RATE_HZ = 200.0
 of eight."""
 _FIRST_TURNS = 4096
 _RECEIVE_BYTES = 1 << 20
-_DRAIN_NS = 10_000_000
-"""The pause between two readings. Reading need not be prompt, because the kernel has stamped the arrivals."""
+_DRAIN_NS = 40_000_000
+"""The pause between two readings. Reading need not be prompt, because the kernel has stamped the arrivals. What a
+reading costs, it costs for one pulse as for eight."""
 # From asm-generic/socket.h and linux/in.h and linux/sockios.h; Python 3.11 does not name them.
 _SO_RCVBUFFORCE = 33
 _SO_TIMESTAMPNS = 35
