@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from standing_lab import descendants
 
 from foliot_lab.fabric import capabilities
 from patience import patience
@@ -75,7 +76,7 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
         while not (said and "processes started" in said[-1]):
             said.append(lab.stdout.readline())
             assert said[-1], "".join(said)
-        processes = _descendants(lab.pid)
+        processes = descendants(lab.pid)
         lab.kill()
     deadline_s = time.monotonic() + patience(20)
     while any(Path(f"/proc/{pid}").exists() for pid in processes) and time.monotonic() < deadline_s:
@@ -83,10 +84,3 @@ def test_a_lab_that_is_killed_leaves_no_process_behind(tmp_path):
 
     assert len(processes) > 8
     assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
-
-
-def _descendants(pid):
-    """The processes that a process has started, and those that they have."""
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    children = [int(each) for each in listed.stdout.split()]
-    return children + [each for child in children for each in _descendants(child)]

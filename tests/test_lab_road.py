@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from road_trace import trace_of_the_move, wanted
-from standing_lab import FOLIOT, standing
+from standing_lab import FOLIOT, descendants, standing
 
 from foliot.clock import Reader
 from patience import patience
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
 SCENARIO = """
 [fabric]
-hosts = 3
+hosts = 4
 rails = 2
 leaves = 2
 spines = 2
@@ -37,7 +37,7 @@ load = 0.2
 [[fault]]
 at_s = 3
 kind = "link-down"
-where = "node2.rail0"
+where = "node3.rail0"
 for_s = 12
 
 [[fault]]
@@ -96,7 +96,7 @@ def test_clocks_are_right_about_the_time_and_about_themselves(lab_run):
     assert clocks["within_hard_bound"] == 1.0
     assert clocks["within_bound"] > 0.9
     assert clocks["true_error_ns"]["p50"] < 20_000  # of 50 ms injected, and also where the kernel is late to deliver
-    assert [state["clock"] for state in states] == [f"node{n}" for n in range(3)]
+    assert [state["clock"] for state in states] == [f"node{n}" for n in range(4)]
     assert max(state["hard_bound_ns"] for state in states) < 10_000_000  # a bound that says nothing would always hold
 
 
@@ -123,7 +123,7 @@ def test_the_trace_can_be_asked_for_by_event(lab_run):
 
 
 def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
-    """Three nodes, all carriers up, nothing moved any more; and it counts what happened."""
+    """Four nodes, all carriers up, nothing moved any more; and it counts what happened."""
 
     def at_home():
         told = lab_run.get("fleet")
@@ -135,7 +135,7 @@ def test_the_gateway_shows_the_fleet_as_it_is_now(lab_run):
     with urllib.request.urlopen(f"{lab_run.address}/metrics", timeout=patience(30)) as answer:
         metrics = answer.read().decode()
 
-    assert [node["node"] for node in fleet] == ["node0", "node1", "node2"]
+    assert [node["node"] for node in fleet] == ["node0", "node1", "node2", "node3"]
     assert 'foliot_events_total{kind="flap"' in metrics
     with urllib.request.urlopen(f"{lab_run.address}/healthz", timeout=patience(30)) as answer:
         assert json.load(answer)
@@ -151,7 +151,7 @@ def test_any_process_has_the_time_of_its_node(lab_run):
     took_ns = time.monotonic_ns() - began_ns
     local_ns = [reader.read().local_ns for reader in readers]
 
-    assert len(times) == 3
+    assert len(times) == 4
     assert max(local_ns) - min(local_ns) > 1_000_000
     for one, other in itertools.permutations(times, 2):
         assert one.earliest_ns <= other.latest_ns + took_ns
@@ -159,19 +159,16 @@ def test_any_process_has_the_time_of_its_node(lab_run):
 
 def test_an_interrupted_lab_leaves_nothing_behind(lab_run):
     """The last test of a run: the verdict as exit status, every process gone, also what ``lab exec`` started."""
-    command = [FOLIOT, "lab", "exec", "--folder", str(lab_run.folder), "node2", "--", "sleep", "1000"]
+    command = [FOLIOT, "lab", "exec", "--folder", str(lab_run.folder), "node3", "--", "sleep", "1000"]
     with subprocess.Popen(command) as guest:
         try:
             while Path(f"/proc/{guest.pid}/comm").read_text() != "sleep\n":
                 assert guest.poll() is None
                 time.sleep(0.05)
-            children = subprocess.run(
-                ["ps", "-o", "pid=", "--ppid", str(lab_run.process.pid)], capture_output=True, text=True, check=True
-            )
-            pids = [int(pid) for pid in children.stdout.split()]
+            pids = descendants(lab_run.process.pid)
 
             assert lab_run.end() == int(not lab_run.report["verdict"]["right"]), lab_run.said
-            assert pids
+            assert len(pids) > 12  # the services, too
             assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
             assert guest.wait(timeout=patience(30)) == -signal.SIGTERM
         finally:

@@ -75,26 +75,34 @@ class Program:
 
 
 def start(
-    module: str, *arguments: str, said: io.BufferedWriter, env: Mapping[str, str] | None = None
+    module: str,
+    *arguments: str,
+    said: io.BufferedWriter,
+    errors: io.BufferedWriter | None = None,
+    env: Mapping[str, str] | None = None,
+    is_lab: bool = True,
 ) -> Program | subprocess.Popen[bytes]:
-    """Starts ``python -m module`` in the folder of these tests.
+    """Starts ``python -m module``, which finds the benches, too.
 
     Who has to become another user for a lab starts it anew: what it forks from would stay behind. So does a quota.
 
     Parameters:
         said: a file for what it says.
+        errors: another one for what it says on stderr.
         env: all of its environment; None: as here.
+        is_lab: it is to fork its services.
     """
     env = dict(os.environ if env is None else env)
     if not capabilities.is_privileged() or "--speed" in arguments:
         command = [sys.executable, "-m", module, *arguments]
-        return subprocess.Popen(command, stdout=said, stderr=said, env=env, cwd=_ROOT)
+        return subprocess.Popen(command, stdout=said, stderr=errors or said, env=env, cwd=_ROOT)
     namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         return Program(
             *_forker().ask(
-                module, *arguments, namespace=namespace, stdout=said.fileno(), stderr=said.fileno(), env=env,
-                more={"path": [str(_ROOT), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]},
+                module, *arguments, namespace=namespace, stdout=said.fileno(),
+                stderr=(errors or said).fileno(), env=env,
+                more={"is_lab": is_lab, "path": [str(_ROOT), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]},
             )
         )  # fmt: skip
     finally:
@@ -145,8 +153,9 @@ class _ForkerOfTheLab(forker.Forker):
 
 def _prepare(more: Mapping[str, Any]) -> None:
     sys.path[:0] = more["path"]
-    made = _ForkerOfTheLab()
-    importlib.import_module(_SERVICES).Forker = lambda *_: made
+    if more["is_lab"]:
+        made = _ForkerOfTheLab()
+        importlib.import_module(_SERVICES).Forker = lambda *_: made
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -69,10 +70,19 @@ class StandingLab:
 
     def execute(self, place: str, *command: str, **environment: str) -> str:
         """What a command in the namespace of a host, or ``control``, says."""
-        return subprocess.run(
-            [FOLIOT, "lab", "exec", "--folder", str(self.folder), place, "--", *command],
-            env=self._environment | environment, capture_output=True, text=True, check=True, timeout=patience(60),
-        ).stdout  # fmt: skip
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+            process = forked_lab.start(
+                forked_lab.COMMAND, "lab", "exec", "--folder", str(self.folder), place, "--", *command, said=said,
+                errors=errors, env=self._environment | environment, is_lab=False,
+            )  # fmt: skip
+            try:
+                status = process.wait(patience(60))
+            finally:
+                process.kill()
+            for file in (said, errors):
+                file.seek(0)
+            assert status == 0, errors.read().decode()
+            return said.read().decode()
 
     def until(self, what, why: str):
         """What a function returns, as soon as that is true of anything."""
@@ -90,6 +100,13 @@ class StandingLab:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    children = [int(each) for each in listed.stdout.split()]
+    return children + [each for child in children for each in descendants(child)]
 
 
 @contextlib.contextmanager
