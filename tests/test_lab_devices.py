@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.net]
 
 SCENARIO = """
 [fabric]
-hosts = 3
+hosts = 4
 rails = 2
 leaves = 2
 spines = 2
@@ -32,7 +32,7 @@ load = 0.2
 id = "reload"
 at_s = 2
 kind = "reload"
-where = "node2.rail0"
+where = "node3.rail0"
 for_s = 10
 
 [[fault]] # small probes hear nothing of it; where queues are full, it takes twice what is promised until it is found
@@ -57,7 +57,7 @@ where = "bus"
 id = "first"
 at_s = 75
 kind = "link-down"
-where = "node2.rail0"
+where = "node3.rail0"
 for_s = 5
 [fault.expect] # nobody hears of it without the bus; who does not move within a second has no way for four more
 found_ms = inf
@@ -67,7 +67,7 @@ moved_ms = 13_000
 id = "second"
 at_s = 76
 kind = "link-down"
-where = "node2.rail1"
+where = "node3.rail1"
 [fault.expect] # nor of this; four seconds, and what is expected below
 found_ms = inf
 moved_ms = 13_000
