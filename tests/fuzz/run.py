@@ -35,19 +35,19 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.families) - set(_FAMILIES):
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(_FAMILIES)}")
-    _load()
+    _load(_READERS if given.runs else (*_READERS, *_CORES))
     found = [family for family in given.families or _FAMILIES if _status(family, given)]
     sys.stdout.write(f"found something in: {', '.join(found)}\n" if found else "found nothing\n")
     return len(found)
 
 
-def _load() -> None:
+def _load(packages: tuple[str, ...]) -> None:
     """Imports the targets, instrumented, once for all families: that takes longer than many an input."""
     import atheris  # noqa: PLC0415 - only where something is fuzzed
 
     sys.path[:0] = [str(_HERE), str(_HERE.parent / "support")]  # as pytest's own path has them
     # Not foliot_probe: it is columns without branches, whose comparisons would fill the memory (see _MOST_MIB).
-    with atheris.instrument_imports(include=["targets", "foliot", *(f"foliot_{each}" for each in _PACKAGES)]):
+    with atheris.instrument_imports(include=["targets", "foliot", *(f"foliot_{each}" for each in packages)]):
         import targets  # noqa: F401, PLC0415 - instrumented while it is imported
 
 
@@ -104,7 +104,10 @@ def _fuzz(family: str, corpus: Path, given: argparse.Namespace) -> None:
     atheris.Fuzz()
 
 
-_PACKAGES = ("schemas", "agent", "detector", "gateway", "lab", "remediator", "sync")
+_READERS = ("schemas", "agent", "gateway", "lab")
+_CORES = ("detector", "remediator", "sync")
+"""They are run by any input that decodes, and watched where there is time to learn their ways: to instrument them takes
+longer than some hundred inputs of each family."""
 
 if __name__ == "__main__":
     sys.exit(main())
