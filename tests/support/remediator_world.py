@@ -211,7 +211,10 @@ class World:
         rows["sent"] = rows["received"] = np.multiply(heard, 2)
         word = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
         self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))
-        last_ns, sequence = np.array([self.last.get(path, (0, 0)) for path in paths], np.int64).reshape(-1, 2).T
+        if troubled:
+            last_ns, sequence = np.array([self.last.get(path, (0, 0)) for path in paths], np.int64).reshape(-1, 2).T
+        else:
+            last_ns, sequence = word  # of all of them
         rows["last_ns"] = np.where(last_ns, last_ns + self.ahead.get(name, 0), 0)
         rows["sequence"] = sequence * self.count
         return rows
