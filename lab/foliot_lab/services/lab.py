@@ -30,6 +30,7 @@ from foliot_lab.measure.told_routers import ToldRouters
 from foliot_lab.scenario.topology import CENTRAL, GATEWAY_PORT, plan
 from foliot_lab.services import bus_servers, deployment, foreign_processes
 from foliot_lab.services.forked_services import ForkedServices
+from foliot_lab.services.forker import Forker
 from foliot_lab.services.job_placement import place
 from foliot_lab.services.readiness import Readiness
 from foliot_schemas.names import Path
