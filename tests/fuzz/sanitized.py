@@ -35,6 +35,7 @@ def run(seconds: int) -> int:
         "LD_PRELOAD": " ".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter never frees what it keeps
         "PYTHONPATH": str(_BUILD),
+        "PYTEST_ADDOPTS": "",  # which may name plugins of another path
         "FOLIOT_DRAWS": str(max(1, seconds // _SECONDS_A_DRAW)),
     }
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TESTS, "-k", _COMPILED]

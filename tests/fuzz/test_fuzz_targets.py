@@ -60,3 +60,10 @@ def test_a_short_fuzz_finds_nothing(fuzzed, family):
     ran = re.search(r"Done (\d+) runs", said[family])
     assert ran is not None, said[family][-4_000:]
     assert int(ran[1]) >= RUNS
+
+
+def test_compiled_code_passes_its_tests_where_every_access_is_looked_at(fuzzed):
+    """In the build with sanitizers, which comes after the family before."""
+    said, verdict = fuzzed
+    assert not re.search(r"\bnative\b", verdict), said["kernel_logs"][-4_000:]
+    assert re.search(r"\d+ passed|native: left out", said["kernel_logs"]), said["kernel_logs"][-4_000:]
