@@ -33,6 +33,7 @@ _REQUEST_BYTES = 1 << 17
 _ANSWER_BYTES = 64
 _MOST_DESCRIPTORS = 5
 _LISTENS = 3
+"""The descriptor of a socket that listens (sd_listen_fds(3))."""
 _PR_SET_NAME = 15
 _KILLED = -signal.SIGKILL
 

@@ -359,17 +359,22 @@ def test_lost_large_probes_under_a_standing_queue_are_congestion(make_fleet):
     assert not [event for event in inventory.take() if "full_size_lost" in event.evidence]
 
 
+def fill_now_and_then(fleet, paths, rest_ms):
+    """A queue in which these paths wait is full twelve times for 300 ms, and empty in between."""
+    for _ in range(12):
+        fleet.delay_ns.update(dict.fromkeys(paths, 12 * MS))
+        fleet.run(300)
+        fleet.delay_ns.clear()
+        fleet.run(rest_ms)
+
+
 def test_lost_large_probes_are_congestion_while_others_queue_at_the_same_nic(make_fleet):
     """A slowly probed path is seldom heard at the moment when the queue is full: the paths beside it say that it is."""
     inventory = make_fleet(nodes=3, probe_ms=40, tick_ms=50)
     beside = [path for path in inventory.paths if path.source == PATH.source and path.destination != PATH.destination]
     slow = PATH._replace(entropy=1)
     inventory.too_small.add(slow)
-    for _ in range(12):
-        inventory.delay_ns.update(dict.fromkeys(beside, 12 * MS))
-        inventory.run(300)
-        inventory.delay_ns.clear()
-        inventory.run(900)
+    fill_now_and_then(inventory, beside, rest_ms=900)
     assert inventory.take() == []
 
     inventory.run(12_000)
@@ -382,11 +387,7 @@ def test_lost_large_probes_are_congestion_while_a_queue_was_full_lately(make_fle
     inventory.run(2_000)
     inventory.too_small.add(PATH)
     beside = [path for path in inventory.paths if path.source == PATH.source and path != PATH]
-    for _ in range(12):
-        inventory.delay_ns.update(dict.fromkeys(beside, 10 * MS))
-        inventory.run(300)
-        inventory.delay_ns.clear()
-        inventory.run(1_200)
+    fill_now_and_then(inventory, beside, rest_ms=1_200)
 
     assert inventory.take() == []
 

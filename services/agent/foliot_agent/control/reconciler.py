@@ -144,7 +144,7 @@ class Reconciler:
             await self.move_queue.follow(Wanted(backups=backups), act=False)
 
     async def catch_up(self) -> None:
-        """Does what the value asks for and could not be done before, as a NIC or a peer is there again."""
+        """Follows the value: does what it asks for and was not done yet, as far as NICs and peers are there."""
         if (paths := self._paths) is None:
             return
         before, routing, losses = self._followed, self.situation.routing, self.situation.losses
