@@ -28,6 +28,7 @@ from bench.document import Document
 from foliot_sync.core.fit import line_fit
 from foliot_sync.core.fit.least_residual import LeastResidual
 from foliot_sync.core.fit.queueing_split import Share, share
+from foliot_sync.core.limits import RATE_LIMIT_PPB
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
 from foliot_sync.core.track import kalman
 
@@ -59,9 +60,9 @@ def _least(residuals: Floats, *_: object, **__: object) -> LeastResidual:
     return LeastResidual(residuals.min(axis=1), np.full(len(residuals), np.inf), unknown, unknown)
 
 
-def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
+def _not_turned(_clouds: PointClouds, slope: Floats, _excess_ns: Floats) -> tuple[Floats, Floats]:
     """Returns the rates that were known; the window says nothing of them."""
-    return slope.copy(), np.full(len(slope), limit_ppb**2)
+    return slope.copy(), np.full(len(slope), RATE_LIMIT_PPB**2)
 
 
 def _evenly(total: Floats, first: Floats, _second: Floats) -> Share:

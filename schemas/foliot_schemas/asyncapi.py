@@ -17,7 +17,7 @@ from foliot_schemas.codec import decode
 from foliot_schemas.collective import CollectiveBatch, CollectiveRow, ProgressRow
 from foliot_schemas.command import Command, Outcome
 from foliot_schemas.event import Event
-from foliot_schemas.fit import FitBatch, FitRow
+from foliot_schemas.fit import FIT_LATER, FitBatch, FitRow
 from foliot_schemas.flow import FLOW_LATER, FlowBatch, FlowRow
 from foliot_schemas.hops import HopBatch, HopRow
 from foliot_schemas.observation import DELAY_LATER, DelayBatch, DelayCount, DelayRow, StampBatch, StampRow
@@ -73,7 +73,7 @@ _COLUMNS: Mapping[type[msgspec.Struct], tuple[str, np.dtype[Any]]] = {
     CollectiveBatch: ("CollectiveRow", CollectiveRow),
     FitBatch: ("FitRow", FitRow),
 }
-_LATER = {"DelayRow": DELAY_LATER, "FlowRow": FLOW_LATER}
+_LATER = {"DelayRow": DELAY_LATER, "FitRow": FIT_LATER, "FlowRow": FLOW_LATER}
 """Columns that senders of before do not have, by the rows."""
 
 _HEADERS = {

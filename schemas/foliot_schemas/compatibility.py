@@ -14,7 +14,7 @@ import msgspec
 
 from foliot_schemas import event_kinds, notice, orders, subjects
 from foliot_schemas.collective import CollectiveRow, ProgressRow
-from foliot_schemas.fit import FitRow
+from foliot_schemas.fit import FIT_LATER, FitRow
 from foliot_schemas.flow import FLOW_LATER, FlowRow
 from foliot_schemas.hops import HopRow
 from foliot_schemas.observation import DELAY_LATER, DelayCount, DelayRow, StampRow
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Contract = Mapping[str, Any]
 
 _BETWEEN_AGENTS = (notice.Notice, notice.NoticeSeen, notice.Echo)
-_LATER = {"delay.v1": DELAY_LATER, "flow.v1": FLOW_LATER}
+_LATER = {"delay.v1": DELAY_LATER, "fits.v1": FIT_LATER, "flow.v1": FLOW_LATER}
 _COLUMNS = {
     "stamps.v1": StampRow,
     "delay.v1": DelayRow,

@@ -39,6 +39,7 @@ FitRow = np.dtype(
         ("upper_ns", "<f8"),
         ("noise_ns", "<f8"),
         ("torn", "u1"),
+        ("excess_ns", "<f8"),
     ]
 )
 """One pair of clocks: the lead of the responder's over the initiator's, at local time `at_ns` of the initiator.
@@ -48,13 +49,18 @@ lies between `lower_ns` and `upper_ns` whatever the asymmetry. All three are rel
 
 `slope_ppb` is how much faster the responder runs, with `slope_variance` (ppb²). `noise_ns` is the noise of the stamps.
 `torn` is 1 if no straight line separates the two clouds of points, because a clock was stepped. The rest of the row is
-then worth nothing."""
+then worth nothing. `excess_ns` is by how much half a round trip took longer than at its best, on whichever way between
+the two it took least longer: what a slow host makes of it."""
+
+FIT_LATER = frozenset({"excess_ns"})
+"""Columns that shards of before do not have."""
 
 LONGEST_NS = 3_600_000_000_000
 """The longest time that a batch may have waited in a shard."""
 _LIMITS = {
     "offset_ns": (-FAR_NS, FAR_NS), "variance": (1e-9, 1e37), "slope_ppb": (-MOST_PPB, MOST_PPB),
-    "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9)
+    "slope_variance": (1e-12, 1e18), "noise_ns": (0, 1e9),
+    "excess_ns": (0, FAR_NS)
 }  # fmt: skip
 """Limits far beyond real clocks. Arithmetic with values inside them never leaves the range of floats."""
 
@@ -142,7 +148,7 @@ def sound(rows: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _checked(columns: dict[str, bytes], clocks: int) -> NDArray[Any]:
-    rows = unpack(columns, FitRow)
+    rows = unpack(columns, FitRow, FIT_LATER)
     if len(rows) and int(np.maximum(rows["initiator"], rows["responder"]).max()) >= clocks:
         raise ValueError("a row names a clock that the batch does not have")
     if not sound(rows).all():

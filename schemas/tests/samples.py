@@ -45,6 +45,7 @@ from foliot_schemas import (
     WorkerState,
 )
 from foliot_schemas.columns import pack
+from foliot_schemas.fit import FIT_LATER
 from foliot_schemas.flow import FLOW_LATER
 from foliot_schemas.notice import Echo, Notice, NoticeSeen
 from foliot_schemas.observation import DELAY_LATER, Stream
@@ -72,10 +73,11 @@ SAMPLES = (
             Stream(path="node0.rail0>node3.rail0#2", initiator="node0", responder="node3", kind="kernel"),
         ),
     ),
-    FitBatch.of(
-        np.array(
+    FitBatch(
+        columns=_without(
+            FIT_LATER,
             [(0, 1, 123_456_789_000, 49_999_000, 123.5, 900.0, 12_345.5, 100.0, -8_000.0, 9_000.0, 20.0, 0)],
-            dtype=FitRow,
+            FitRow,
         ),
         shard="sync-node1", term=9, window=17, part=0, parts=1, clocks=("node0", "node3"),
         heard=(

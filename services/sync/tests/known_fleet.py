@@ -88,6 +88,9 @@ class Fleet:
         quarter of it."""
         self.jitter_ns: dict[int, float] = {}
         """Nodes whose stamps repeat badly: what either direction's are late by in the mean."""
+        self.slow: dict[int, tuple[float, NDArray[np.float64]]] = {}
+        """Nodes whose processors are now quick and now slow: how many seconds each is so in turn, and by how many ns all
+        that they send is late in each of these spells."""
         self.kinds: dict[int, str] = {}
         """What nodes say of their own stamps, where it is not that the kernel takes them."""
         self.told: dict[str, ClockState] = {}
@@ -235,6 +238,11 @@ class Fleet:
             for node in each.ends:
                 if node in self.jitter_ns:
                     delay_ns[part == number] += random.exponential(self.jitter_ns[node], counts[number])
+        for number, each in enumerate(parts):
+            if each.source in self.slow:
+                spell_s, late_ns = self.slow[each.source]
+                own = part == number
+                delay_ns[own] += late_ns[(sent_ns[own] / SECOND // spell_s).astype(int)]
         floor_ns = np.array([self.floor_ns[min(each.ends), max(each.ends)][each.number] for each in parts])
         delay_ns += floor_ns[part]
         return sent_ns, sent_ns + delay_ns + np.array([self.extra_ns.get(each.ends, 0.0) for each in parts])[part]

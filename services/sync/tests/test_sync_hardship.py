@@ -190,20 +190,21 @@ def test_a_pause_of_three_seconds(settled, seed, by_s):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_a_start_bounds_narrow_and_are_always_true(start, seed):
-    """The median statistical bound falls window by window: some 174, 18, 4.5, 1.4 and 0.7 us.
+    """The median statistical bound falls window by window: some 170, 14, 4.6, 2.6 and 1.6 us.
 
-    From the seventh on it is what it stays, some 0.5.
+    From the twelfth on it is what it stays, some 0.6. Nobody can know sooner that no host was slow all the time.
     """
     run = start(seed=seed, load=0.4)
     medians = []
-    for _ in range(9):
+    for _ in range(14):
         run.next()
         promises_kept(run)
         others = [name for name in run.states if name != run.sync.reference]
         medians.append(float(np.median([run.states[name].bound_at_ns(local(run, name)) for name in others])))
     assert all(after < before for before, after in itertools.pairwise(medians[:5]))
     assert medians[0] > 100_000
-    assert max(medians[6:]) < 600
+    assert max(medians[6:]) < 1_200
+    assert max(medians[12:]) < 640
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -55,7 +55,7 @@ def test_prediction_follows_the_drift_and_spreads_the_covariance(age_s):
 def test_update_is_the_textbook_filter():
     """Gain, state and covariance equal those of the matrix equations."""
     before, noise = track(), np.diag([400.0, 90.0])
-    measured = Measurement(*(np.array([value]) for value in (1_000.0, 400.0, -30.0, 90.0, 0.0)))
+    measured = Measurement(*(np.array([value]) for value in (1_000.0, 400.0, -30.0, 90.0, 0.0, 0.0)))
     after = update(before, measured)
     gain = covariance(before) @ np.linalg.inv(covariance(before) + noise)
     state = gain @ np.array([1_000.0, -30.0])
@@ -67,7 +67,7 @@ def test_update_is_the_textbook_filter():
 
 def test_restart_forgets():
     """After a contradiction only the last measurement counts."""
-    measured = Measurement(*(np.array([value]) for value in (5e6, 400.0, -30.0, 90.0, 0.0)))
+    measured = Measurement(*(np.array([value]) for value in (5e6, 400.0, -30.0, 90.0, 0.0, 0.0)))
     after = restart(track(windows=40), measured)
     assert (after.offset_ns[0], after.drift_ppb[0], after.windows[0]) == (5_000_000, -30.0, 1)
     assert covariance(after) == pytest.approx(np.diag([400.0, 90.0]))
@@ -76,7 +76,7 @@ def test_restart_forgets():
 def test_far_measurement_is_tamed():
     """An innovation of ten deviations moves the clock by less than one and a half of its own."""
     before = track(p00=100.0, p01=0.0)
-    far = Measurement(*(np.array([value]) for value in (200.0, 300.0, 0.0, 90.0, 0.0)))
+    far = Measurement(*(np.array([value]) for value in (200.0, 300.0, 0.0, 90.0, 0.0, 0.0)))
     assert abs(update(before, tamed(before, far, 3.0)).offset_ns[0]) < 15
     near = far._replace(offset=np.array([10.0]))
     assert tamed(before, near, 3.0).offset_variance[0] == 300.0
@@ -133,7 +133,7 @@ def test_noise_and_wander_are_learnt_from_how_far_measurements_lie_from_lines(tr
         tracks = predict(tracks, np.full(clocks, 2 * window * SECOND))
         seen = offset - tracks.offset_ns + random.normal(0, sigma, clocks)
         stated_ns2 = np.full(clocks, (stated * sigma) ** 2)
-        measured = Measurement(seen, stated_ns2, np.zeros(clocks), np.full(clocks, 1e12), np.zeros(clocks))
+        measured = Measurement(seen, stated_ns2, np.zeros(clocks), np.full(clocks, 1e12), *np.zeros((2, clocks)))
         tracks = update(learnt(tracks, measured), weighed(tracks, measured))
     told = judge(tracks.heard, tracks.guess)
     assert true_ppb / 2 < np.sqrt(np.median(told.density) / 2) < true_ppb * 2.2
@@ -163,7 +163,14 @@ def test_a_rate_that_turns_in_the_first_minute_is_within_the_gate(true_ppb):
         outside.append((np.abs(offset - later.offset_ns) > promise(tracks, settings).at(2.0)).mean())
         away = offset - later.offset_ns + random.normal(0, sigma, clocks)
         drift = rate - later.drift_ppb + random.normal(0, 7, clocks)
-        columns = (away, np.full(clocks, 14.0**2), drift, np.full(clocks, 12.0**2), np.full(clocks, 100.0))
+        columns = (
+            away,
+            np.full(clocks, 14.0**2),
+            drift,
+            np.full(clocks, 12.0**2),
+            np.full(clocks, 100.0),
+            np.zeros(clocks),
+        )
         measured = Measurement(*columns)
         far = np.abs(away) > GATE_SIGMAS * np.sqrt(later.p00 + measured.offset_variance)
         beyond |= far & (away * before > 0)
@@ -191,7 +198,9 @@ def test_a_bound_goes_by_the_noise_that_windows_have_shown():
             bounds.append(promise(tracks, SyncSettings()).at(2.0))
         seen = offset - later.offset_ns + random.normal(0, sigma, clocks)
         variance = np.full(clocks, stated**2)
-        measured = Measurement(seen, variance, np.zeros(clocks), np.full(clocks, 1e12), np.full(clocks, 1.0))
+        measured = Measurement(
+            seen, variance, np.zeros(clocks), np.full(clocks, 1e12), np.full(clocks, 1.0), np.zeros(clocks)
+        )
         tracks = update(learnt(later, measured), weighed(later, measured))
     assert (np.array(wrong) <= bounds).mean() > 0.999
     assert np.median(bounds) < 3 * np.percentile(wrong, 99)
@@ -200,7 +209,7 @@ def test_a_bound_goes_by_the_noise_that_windows_have_shown():
 def test_what_windows_have_in_common_is_not_averaged_out():
     """It is the mean of what they have, and the bound allows for it where the filter's own variance is too great."""
     tracks = track(p00=100.0)
-    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0, 49.0)))
+    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0, 49.0, 0.0)))
     assert restart(tracks, measured).lasting_ns[0] == 7.0
     for _ in range(40):
         tracks = update(predict(tracks, tracks.as_of_ns + 2 * SECOND), measured)
@@ -210,11 +219,23 @@ def test_what_windows_have_in_common_is_not_averaged_out():
     assert promise(quiet, SyncSettings()).bound_ns[0] == pytest.approx(wanted)
 
 
+def test_what_slow_hosts_make_of_an_error_is_not_averaged_out_either():
+    """It is not less than the mean of what windows may be wrong by, however little noise they have."""
+    tracks = track(p00=100.0)
+    measured = Measurement(*(np.array([value]) for value in (0.0, 90_400.0, 0.0, 90.0, 0.0, 90_000.0)))
+    assert restart(tracks, measured).late_ns[0] == 300.0
+    for _ in range(120):
+        tracks = update(predict(tracks, tracks.as_of_ns + 2 * SECOND), measured)
+    assert tracks.late_ns[0] == pytest.approx(300.0, abs=3.0)
+    assert promise(tracks, SyncSettings()).bound_ns[0] == pytest.approx(SIGMAS * tracks.late_ns[0])
+    assert promise(tracks._replace(late_ns=np.zeros(1)), SyncSettings()).bound_ns[0] < SIGMAS * 200.0
+
+
 def test_what_a_window_states_beyond_usual_ones_may_last():
     """How much less noise there is than is stated, only usual windows have shown."""
     tracks = track()._replace(caution=np.array([4.0]))
     heard = tracks.heard._replace(variance=np.full(tracks.heard.variance.shape, 100.0))
-    usual = Measurement(*(np.array([value]) for value in (0.0, 100.0, 0.0, 90.0, 9.0)))
+    usual = Measurement(*(np.array([value]) for value in (0.0, 100.0, 0.0, 90.0, 9.0, 0.0)))
     worse = usual._replace(offset_variance=np.array([500.0]))
     assert weighed(tracks._replace(heard=heard), usual).lasting[0] == 9.0
     assert weighed(tracks._replace(heard=heard), worse).lasting[0] == 9.0 + 0.75 * 400.0
@@ -223,7 +244,7 @@ def test_what_a_window_states_beyond_usual_ones_may_last():
 def test_a_measurement_is_astray_by_the_noise_that_windows_have_shown():
     """The filter may take noise for greater, and be astonished at nothing."""
     tracks = track(p00=100.0)
-    measured = Measurement(*(np.array([value]) for value in (50.0, 300.0, 0.0, 90.0, 0.0)))
+    measured = Measurement(*(np.array([value]) for value in (50.0, 300.0, 0.0, 90.0, 0.0, 0.0)))
     assert astray(tracks, measured, 3.0)[0] == 0.0
     heard = tracks.heard._replace(variance=np.full(tracks.heard.variance.shape, 300.0))
     quiet = tracks._replace(shown=tracks.density / 16, heard=heard)
@@ -234,7 +255,7 @@ def test_a_measurement_is_astray_by_the_noise_that_windows_have_shown():
 
 def test_a_drift_tells_as_little_as_an_offset_where_fits_overstate_their_noise():
     """Where offsets are a quarter as noisy as stated, and wander counts for more instead, drifts get no more weight for it."""
-    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0, 0.0)))
+    measured = Measurement(*(np.array([value]) for value in (0.0, 400.0, 0.0, 90.0, 0.0, 0.0)))
     assert weighed(track(), measured).drift_variance[0] == 90.0
     wary = track()._replace(caution=np.array([16.0]))
     assert weighed(wary, measured).drift_variance[0] == 90.0 * 16 / 3
@@ -246,7 +267,7 @@ def test_hand_over_and_contradiction_begin_the_learning_anew():
     tracks = ClockTracks.unknown(2, 20.0)._replace(windows=np.array([3, 3]), p00=np.ones(2), p11=np.ones(2))
     for window in range(1, 12):
         tracks = predict(tracks, np.full(2, 2 * window * SECOND))
-        tracks = learnt(tracks, Measurement(*np.tile([[3.0], [25.0], [0.0], [1e12], [0.0]], 2)))
+        tracks = learnt(tracks, Measurement(*np.tile([[3.0], [25.0], [0.0], [1e12], [0.0], [0.0]], 2)))
     assert (tracks.heard.lines[:, 0] > 5).all()
     later = unsettled(tracks, np.array([True, False]), 20.0)
     assert (later.heard.lines[0] == 0).all()

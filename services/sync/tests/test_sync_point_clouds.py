@@ -135,6 +135,20 @@ def test_the_floor_is_that_of_the_best_window():
     assert floors.known(floors.rows(["a"]), np.array([7_990.0]), np.array([10.0])) == (7_990.0, 10.0)
 
 
+@pytest.mark.parametrize(("delays", "excess"), [((8_900, 8_300), 300), ((8_900, 8_000), 0), ((8_900, 7_900), 0)])
+def test_a_pair_exceeds_its_floors_by_what_all_its_streams_do(delays, excess):
+    """A host that is slow is so on all paths; what only some are late by was in a queue."""
+    floors = DelayFloors()
+    before = batch(straight(0) + straight(1), streams=2)
+    rows = floors.rows(gather([before], numbers, 0.0125).paths)
+    for _ in range(30):
+        floors.learn(rows, np.full(2, 8_000.0), np.full(2, 1.0))
+
+    now = batch(straight(0, delays[0]) + straight(1, delays[1]), streams=2)
+
+    assert measured([now], floors).excess_ns.tolist() == pytest.approx([excess], abs=1)
+
+
 def test_floor_is_forgotten_after_a_minute():
     """After thirty windows on a longer route, the floor of the old one no longer counts."""
     floors, wide, sure = DelayFloors(), np.array([20_000.0]), np.array([5.0])

@@ -29,7 +29,18 @@ def pairs() -> PairEstimates:
     zeros = np.zeros(len(at_s), np.int64)
     limits = apart - 1e4, apart + 1e4
     return PairEstimates(
-        initiator, responder, at_ns, zeros, apart, 400.0 * some, slope, 400.0 * some, *limits, 20.0 * some, some < 0
+        initiator,
+        responder,
+        at_ns,
+        zeros,
+        apart,
+        400.0 * some,
+        slope,
+        400.0 * some,
+        *limits,
+        20.0 * some,
+        0.0 * some,
+        some < 0,
     )
 
 

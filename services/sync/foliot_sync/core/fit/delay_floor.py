@@ -59,6 +59,7 @@ class DelayFloors:
         self._doubts = np.full((0, REMEMBERED), np.inf)
         self._gaps = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
+        self._windows = np.zeros(0, dtype=np.int64)
 
     def rows(self, paths: Sequence[str]) -> Rows:
         """The rows of streams, made when they are new."""
@@ -68,7 +69,7 @@ class DelayFloors:
             self._widths, self._doubts, self._gaps = (
                 grown(each, room, np.inf) for each in (self._widths, self._doubts, self._gaps)
             )
-            self._next = grown(self._next, room)
+            self._next, self._windows = (grown(each, room) for each in (self._next, self._windows))
         return rows
 
     def least(self, rows: Rows) -> Floats:
@@ -78,6 +79,10 @@ class DelayFloors:
     def known(self, rows: Rows, half_ns: Floats, doubt_ns: Floats) -> Known:
         """The floors by the latest windows and this one."""
         return Known(*_floors((self._widths, self._doubts), rows, (half_ns, doubt_ns), _AGREEING))
+
+    def windows(self, rows: Rows) -> Ints:
+        """How many windows are remembered."""
+        return self._windows[rows]
 
     def noise_ns(self, rows: Rows) -> Floats:
         """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
@@ -99,6 +104,7 @@ class DelayFloors:
         self._doubts[rows, self._next[rows]] = doubt_ns
         self._gaps[rows, self._next[rows]] = gap_ns
         self._next[rows] = (self._next[rows] + 1) % REMEMBERED
+        self._windows[rows] = np.minimum(self._windows[rows] + 1, REMEMBERED)
 
 
 def floors_by_numpy(

@@ -83,9 +83,11 @@ def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings:
     vague = np.sqrt(doubt) * settings.window_s / 2 > _VAGUE * clouds.noise_ns
     searched = vague | (np.bincount(clouds.pair, weights=crossed, minlength=len(slope)) > 0)
     excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
-    fitted, variance = _turned(clouds, slope, excess, RATE_LIMIT_PPB)
+    fitted, variance = _turned(clouds, slope, excess)
     if searched.any():
-        fitted[searched], variance[searched] = _slopes(clouds.of(searched))
+        some = clouds.of(searched)
+        fitted[searched], found = _slopes(some)
+        variance[searched] = np.maximum(found, _turned(some, fitted[searched], excess[searched[clouds.pair]])[1])
     used, doubt = _with_known(fitted, variance, slope, doubt, GATE_SIGMAS)
     moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
     if moved.any():
@@ -119,16 +121,25 @@ def stand_by_numpy(
     return (*lowest(residuals, noise_ns, share, averaged=True), *at_middle(x, y, residuals, limit_ppb))
 
 
-def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats, limit_ppb: float) -> tuple[Floats, Floats]:
+def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats) -> tuple[Floats, Floats]:
     """The slopes by which the clouds stand as high in the second half of the window as in the first, and their variances.
 
     A stream's excess over its best width, in either half and direction, tells nothing of how the clocks run.
+
+    Where one clock runs faster, the delays of one direction seem to rise and those of the other to fall. Where a host
+    becomes slow within the window, one direction rises alone, over all streams of the pair. So the variance is no less
+    than what the two directions disagree by (the Birge ratio).
     """
-    points, of = (clouds.sides.x, clouds.sides.y), np.repeat(clouds.pair, 2)
-    total, wanted = _turn(points, of, (slope, clouds.noise_ns), np.repeat(excess_ns, 2))
-    told = total > 0
-    total = np.where(told, total, 1.0)
-    return slope + wanted / total, np.where(told, 1 / total, limit_ppb**2)
+    points, pairs = (clouds.sides.x, clouds.sides.y), len(slope)
+    direction = 2 * np.repeat(clouds.pair, 2) + np.tile([0, 1], len(clouds.pair))
+    lines = np.repeat(slope, 2), np.repeat(clouds.noise_ns, 2)
+    weight, turn = (each.reshape(pairs, 2) for each in _turn(points, direction, lines, np.repeat(excess_ns, 2)))
+    total, told = weight.sum(axis=1), weight > 0
+    turn = turn / np.where(told, weight, 1.0)
+    mean = (weight * turn).sum(axis=1) / np.where(total > 0, total, 1.0)
+    scatter = np.where(told.all(axis=1), (weight * (turn - mean[:, None]) ** 2).sum(axis=1), 1.0)
+    variance = np.maximum(scatter, 1.0) / np.where(total > 0, total, 1.0)
+    return slope + mean, np.where(total > 0, variance, RATE_LIMIT_PPB**2)
 
 
 def turn_by_numpy(points: Points, pair: Ints, lines: tuple[Floats, Floats], excess_ns: Floats) -> tuple[Floats, Floats]:

@@ -66,6 +66,8 @@ class PointClouds(NamedTuple):
     least_ppb: Floats
     """For slopes from this to `most_ppb`, the clouds are whole. Beyond, only their outermost points are there."""
     most_ppb: Floats
+    by_host: Mask
+    """Whether processors of hosts take the stamps, and no NIC."""
     noise_ns: Floats
     """The noise of the pair's stamps."""
     least_noise_ns: Floats
@@ -173,6 +175,7 @@ def gather(batches: Sequence[StampBatch], index: Callable[[str], int], tolerated
         sides._replace(k=np.clip(wanted, 1, np.minimum(tolerated, sides.counts))), _shares(used),
         tuple(map(attrgetter("path"), used)), pair, known.ends[0, first], known.ends[1, first], at_ns, base_ns,
         np.array([stream.least_ppb for stream in slopes]), np.array([stream.most_ppb for stream in slopes]),
+        np.array([stream.kind != "hardware" for stream in slopes]),
         np.array([NOISE_NS[stream.kind] for stream in slopes]),
         *np.array([NOISE_RANGES_NS[stream.kind] for stream in slopes]).T,
     )  # fmt: skip

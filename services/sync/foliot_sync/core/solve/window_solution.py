@@ -9,8 +9,8 @@ import numpy as np
 from foliot_sync.core.arrays import put, take
 from foliot_sync.core.solve import innovations
 from foliot_sync.core.solve.hard_bounds import HardBounds, hard_bounds
+from foliot_sync.core.solve.host_errors import host_errors
 from foliot_sync.core.solve.least_squares import Edges, Solution, solve
-from foliot_sync.core.solve.stamp_noise import stamp_noise
 from foliot_sync.core.track import kalman
 from foliot_sync.settings import NANOSECONDS
 
@@ -38,7 +38,7 @@ class WindowSolution(NamedTuple):
     ground: int
     """The clock that the others were measured against."""
     noise_ns: Floats
-    """The noise of each clock's stamps, see `stamp_noise`; inf: the clock has no pair."""
+    """The noise of each clock's stamps, see `HostErrors`; inf: the clock has no pair."""
     variance: Floats
     """Of each pair's offset, at the common time."""
 
@@ -122,22 +122,25 @@ def weigh(
     apart_s = (seen.at_ns - at_ns) / NANOSECONDS
     turned, doubt = gain * drift, gain * drift_variance
     offset_ns = seen.offset_ns - apart_s * (turned[sound.initiator] - turned[sound.responder])
-    noise = stamp_noise(sound, clocks)
-    variance = sound.variance + np.maximum(noise.pairs**2 - sound.noise_ns**2, 0.0)
+    errors = host_errors(sound, clocks)
+    variance = sound.variance + np.maximum(errors.pair_noise**2 - sound.noise_ns**2, 0.0)
     variance += apart_s**2 * (doubt[sound.initiator] + doubt[sound.responder])
     edges = Edges(sound.initiator, sound.responder, offset_ns, variance)
     offsets = solve(edges, clocks, ground, misfits.of(_keys(sound)))
     reached = np.isfinite(offsets.value)
     # The errors of hosts' own stamping paths do not average out, neither over the mesh nor over windows.
-    lasting = np.where(reached, noise.clocks**2, 0.0)
-    offset_variance = np.where(reached, offsets.variance + lasting, 1.0)
+    lasting = np.where(reached, errors.noise**2, 0.0)
+    # Of two clocks alone, their one pair's excess counts once.
+    of_ground = errors.lateness[ground] if reached.sum() > 2 else 0.0
+    late = np.where(reached, errors.lateness**2 + of_ground**2, 0.0)
+    offset_variance = np.where(reached, np.maximum(offsets.variance, late) + lasting, 1.0)
     measured = kalman.Measurement(
-        np.where(reached, offsets.value, 0.0), offset_variance, drift, drift_variance, lasting
+        np.where(reached, offsets.value, 0.0), offset_variance, drift, drift_variance, lasting, late
     )
     tracks = _expected(tracks, reached, at_ns)
     if ground != reference:
         measured = _by_majority(measured, tracks, reached)
-    return WindowSolution(tracks, reached, measured, offsets, sound, ground, noise.clocks, variance)
+    return WindowSolution(tracks, reached, measured, offsets, sound, ground, errors.noise, variance)
 
 
 def _keys(pairs: PairEstimates) -> Ints:
@@ -242,4 +245,5 @@ def _by_majority(measured: kalman.Measurement, tracks: kalman.ClockTracks, reach
         drift=measured.drift - np.where(tracks.known, drift, 0.0),
         drift_variance=measured.drift_variance + np.median(tracks.p11[common]),
         lasting=measured.lasting,
+        late=measured.late,
     )

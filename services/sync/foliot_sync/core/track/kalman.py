@@ -43,6 +43,8 @@ class ClockTracks(NamedTuple):
     """Variance of the drift, ppb²."""
     lasting_ns: Floats
     """Deviation of the part of the offset's error that windows have in common, so that no filter averages it out."""
+    late_ns: Floats
+    """Deviation of the offset's error by slow hosts, if it was to the same side in all windows that count."""
     hard_ns: Floats
     """Hard bound at `as_of_ns`."""
     measured_ns: Ints
@@ -76,6 +78,7 @@ class ClockTracks(NamedTuple):
             far,
             floats,
             far,
+            floats,
             floats,
             far,
             ints,
@@ -118,6 +121,8 @@ class Measurement(NamedTuple):
     drift_variance: Floats
     lasting: Floats
     """The part of the offset's variance that windows have in common, ns²."""
+    late: Floats
+    """The part of it that slow hosts make, see `HostErrors`, ns²."""
 
 
 def local_at(tracks: ClockTracks, reference_ns: int) -> Ints:
@@ -161,6 +166,7 @@ def update(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
         p11=k11 * measured.drift_variance,
         # What windows have in common adds up, however small the gains are.
         lasting_ns=(1 - k00) * tracks.lasting_ns + k00 * np.sqrt(measured.lasting),
+        late_ns=(1 - k00) * tracks.late_ns + k00 * np.sqrt(measured.late),
         measured_ns=tracks.as_of_ns,
         windows=tracks.windows + 1,
     )
@@ -215,6 +221,7 @@ def restart(tracks: ClockTracks, measured: Measurement) -> ClockTracks:
         p01=np.zeros_like(measured.offset),
         p11=measured.drift_variance,
         lasting_ns=np.sqrt(measured.lasting),
+        late_ns=np.sqrt(measured.late),
         measured_ns=tracks.as_of_ns,
         windows=np.ones_like(tracks.windows),
     )

@@ -67,6 +67,7 @@ def hand_over(tracks: ClockTracks, heir: int, reference_ns: int, worst_ppb: floa
         p01=tracks.p01 + tracks.p01[heir],
         p11=tracks.p11 + tracks.p11[heir],
         lasting_ns=np.hypot(tracks.lasting_ns, tracks.lasting_ns[heir]),
+        late_ns=np.hypot(tracks.late_ns, tracks.late_ns[heir]),
         hard_ns=tracks.hard_ns + tracks.hard_ns[heir],
         density=tracks.density + tracks.density[heir],
     )
@@ -82,6 +83,6 @@ def crown(tracks: ClockTracks, reference: int) -> ClockTracks:
     others[reference] = False
     shown = tracks.shown[others].min() if others.any() else tracks.guess[reference]
     return changed(
-        tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, lasting_ns=0.0, hard_ns=0.0, windows=windows,
+        tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, lasting_ns=0.0, late_ns=0.0, hard_ns=0.0, windows=windows,
         shown=shown,
     )  # fmt: skip

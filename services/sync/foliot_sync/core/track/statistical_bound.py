@@ -40,6 +40,8 @@ def promise(tracks: ClockTracks, settings: SyncSettings) -> StatisticalBound:
     known, density = tracks.known, np.maximum(tracks.shown, 2 * settings.least_wander_ppb**2)
     # As far as the filter takes noise for greater than it is, it allows for what lasts.
     p00 = tracks.likely * tracks.p00 + (1 - tracks.likely) * tracks.lasting_ns**2
+    # Where a host's slowness makes more of an error than noise does, no average takes it out.
+    p00 = np.maximum(p00, tracks.late_ns**2)
     p11 = tracks.likely * tracks.p11
     return StatisticalBound(
         np.where(known, SIGMAS * np.sqrt(p00), np.inf),

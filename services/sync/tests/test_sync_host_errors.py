@@ -1,4 +1,4 @@
-"""The noise of a clock's stamps: measured by sync in stamps, and no single node's word."""
+"""The noise of a clock's stamps and the lateness of its host: measured by sync in stamps, and no single node's word."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from foliot_schemas import StampBatch
 from foliot_schemas.observation import Stream
 from foliot_sync.core.fit.pair_estimate import PairEstimates
 from foliot_sync.core.lasting_misfit import LastingMisfits
-from foliot_sync.core.solve.stamp_noise import stamp_noise
+from foliot_sync.core.solve.host_errors import host_errors
 from foliot_sync.core.solve.window_solution import weigh
 from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.core.track.kalman import ClockTracks
 
 
 class Pairs:
-    """Pairs of clocks with the noise that their initiators' batches came to."""
+    """Pairs of clocks with the noise, or the excess, that their initiators' batches came to."""
 
     def __init__(self, *pairs: tuple[int, int, float]) -> None:
         ends = np.array([pair[:2] for pair in pairs]).reshape(-1, 2)
         self.initiator, self.responder = ends.T
-        self.noise_ns = np.array([pair[2] for pair in pairs])
+        self.noise_ns = self.excess_ns = np.array([pair[2] for pair in pairs])
 
 
 HONEST = [(a, b, 20.0 + a + b) for a in range(4) for b in range(a + 1, 4)]
@@ -30,7 +30,7 @@ HONEST = [(a, b, 20.0 + a + b) for a in range(4) for b in range(a + 1, 4)]
 
 def test_the_quietest_pair_but_one_counts_and_of_one_reporter_its_own():
     """Clock 0 has nobody else's word on it, and 4 has no pair."""
-    assert stamp_noise(Pairs(*HONEST), 5).clocks.tolist() == [21.0, 23.0, 23.0, 24.0, np.inf]
+    assert host_errors(Pairs(*HONEST), 5).noise.tolist() == [21.0, 23.0, 23.0, 24.0, np.inf]
 
 
 @pytest.mark.parametrize("liar", [1, 2, 3])
@@ -38,7 +38,7 @@ def test_no_single_reporter_lowers_the_noise_of_any_clock_that_others_report(lia
     """Neither of its own nor of a neighbour's."""
     lies = [(a, b, 4.0 if a == liar else noise) for a, b, noise in HONEST]
 
-    assert (stamp_noise(Pairs(*lies), 4).clocks >= 20.0).all()
+    assert (host_errors(Pairs(*lies), 4).noise >= 20.0).all()
 
 
 @pytest.mark.parametrize("liar", [1, 2, 3])
@@ -47,7 +47,7 @@ def test_a_liars_pairs_weigh_no_more_than_others_reports_let_them(liar):
     lies = [(a, b, 4.0 if a == liar else noise) for a, b, noise in HONEST]
     lies += [pair for pair in lies if pair[0] == liar]
 
-    assert (stamp_noise(Pairs(*lies), 4).pairs >= 20.0).all()
+    assert (host_errors(Pairs(*lies), 4).pair_noise >= 20.0).all()
     one_each = [pair for number, pair in enumerate(lies) if pair not in lies[:number]]
     assert (offset_variances(Pairs(*one_each)) >= 0.8 * offset_variances(Pairs(*HONEST))).all()
 
@@ -56,14 +56,22 @@ def test_where_two_report_a_clock_the_noisier_one_takes_no_weight_from_the_other
     """Clock 1 is reported by 0, whose stamps are bad, and by itself."""
     mixed = [(a, b, 2_000.0 if a == 0 else noise) for a, b, noise in HONEST]
 
-    assert stamp_noise(Pairs(*mixed), 4).pairs.tolist() == [2_000.0] * 3 + [25.0] * 3
+    assert host_errors(Pairs(*mixed), 4).pair_noise.tolist() == [2_000.0] * 3 + [25.0] * 3
+
+
+def test_a_clock_may_be_as_wrong_as_all_its_pairs_exceed_their_floors_but_for_one():
+    """Host 2 is slow, and one pair of it says that it is not. A clock that nobody reports is not known to be late."""
+    excess = [(a, b, 600.0 if 2 in {a, b} and a != 3 else 0.0) for a, b, _ in HONEST if (a, b) != (2, 3)]
+    excess.append((3, 2, 0.0))
+
+    assert host_errors(Pairs(*excess), 5).lateness.tolist() == pytest.approx([0.0, 0.0, 600.0 / 3**0.5, 0.0, 0.0])
 
 
 def offset_variances(pairs):
     """The variances of all clocks but the first, solved over the mesh from pairs of no width."""
     none, whole, ones = np.zeros(len(pairs.noise_ns)), np.zeros(len(pairs.noise_ns), int), np.ones(4)
     estimates = PairEstimates(
-        pairs.initiator, pairs.responder, whole, whole, none, pairs.noise_ns**2, none, none + 1.0, none - 1e6, none + 1e6, pairs.noise_ns, none > 0
+        pairs.initiator, pairs.responder, whole, whole, none, pairs.noise_ns**2, none, none + 1.0, none - 1e6, none + 1e6, pairs.noise_ns, none, none > 0
     )  # fmt: skip
     tracks = ClockTracks.unknown(4, 20.0)._replace(windows=ones.astype(int), p00=ones, p11=ones)
     return weigh(estimates, tracks, 0, LastingMisfits()).offsets.variance[1:]
