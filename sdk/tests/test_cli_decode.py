@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foliot.cli import main
 from foliot_schemas import Lease, encode
 from patience import patience
 
@@ -23,12 +25,15 @@ MESSAGE = msgspec.msgpack.encode(
 """Ends with a line end of its own."""
 
 
-def decode(data, *options):
-    """Its exit status, output and errors."""
-    done = subprocess.run(
-        [FOLIOT, "decode", *options], input=data, capture_output=True, timeout=patience(30), check=False
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+@pytest.fixture
+def decode(monkeypatch, capsys):
+    """Decodes data, in this process: its exit status, output and errors."""
+
+    def decode(data, *options):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return main(["decode", *options]), *capsys.readouterr()
+
+    return decode
 
 
 def dumped(data, message_id):
@@ -39,7 +44,7 @@ def dumped(data, message_id):
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"], ids=["as it is", "with a line end"])
-def test_one_message_is_decoded(end):
+def test_one_message_is_decoded(decode, end):
     """As ``--translate`` and ``--raw`` hand it over; the line end of a message itself is not taken for theirs."""
     assert MESSAGE.endswith(b"\n")
 
@@ -49,7 +54,7 @@ def test_one_message_is_decoded(end):
     assert out.endswith("sync could not read s: r\n")
 
 
-def test_an_extension_that_cannot_be_loaded_is_said(monkeypatch):
+def test_an_extension_that_cannot_be_loaded_is_said(decode, monkeypatch):
     """In a sentence that names the setting, not a traceback."""
     monkeypatch.setenv("FOLIOT_EXTENSIONS__MODULES", '["no_such_module"]')
 
@@ -88,7 +93,7 @@ def test_many_messages_are_decoded_as_they_come():
     assert running.returncode == 0
 
 
-def test_messages_that_come_in_pieces_are_whole():
+def test_messages_that_come_in_pieces_are_whole(decode):
     """Also the last one without its zero byte."""
     whole = b"".join(dumped(encode(Lease(holder="x" * 100_000)), str(number)) for number in range(3))
 
@@ -99,7 +104,7 @@ def test_messages_that_come_in_pieces_are_whole():
 
 
 @pytest.mark.parametrize("data", [b"{not json", b'{"Data": "x"}\0'])
-def test_what_is_no_dump_is_refused(data):
+def test_what_is_no_dump_is_refused(decode, data):
     """With a sentence instead of a traceback."""
     status, out, errors = decode(data)
 
@@ -108,7 +113,7 @@ def test_what_is_no_dump_is_refused(data):
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"text"])
-def test_what_is_no_message_is_said(data):
+def test_what_is_no_message_is_said(decode, data):
     """As in ``foliot watch``, nothing fails for it."""
     status, out, _ = decode(data)
 

@@ -1,14 +1,17 @@
-"""``foliot watch``, as a person runs it, on a real NATS server."""
+"""``foliot watch`` on a real NATS server: once as a person runs it, and otherwise forked."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import os
 import signal
 import socket
 import sys
 from pathlib import Path
 
+import forked
 import msgspec
 import nats
 import pytest
@@ -39,38 +42,74 @@ def _interruptible():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+async def _by_name(*arguments, stdout, stderr):
+    """The command as a person starts it."""
+    return await asyncio.create_subprocess_exec(
+        FOLIOT, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=stdout, stderr=stderr, preexec_fn=_interruptible
+    )
+
+
+async def _forked(*arguments, stdout, stderr):
+    """The same by what has imported it."""
+    return forked.start("foliot.cli", *arguments, stdout=stdout, stderr=stderr)
+
+
+async def _pipe():
+    """What comes from a program, how to stop reading it, and the descriptor that the program writes to."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
+    )
+    return reader, transport, writing
+
+
 class Foliot:
     """The command, running; its output by lines."""
 
-    def __init__(self, process):
-        self.process = process
+    def __init__(self):
+        self.process = self.stdout = self.stderr = None
+        self._pipes = ()
 
-    @classmethod
-    async def start(cls, *arguments):
+    async def start(self, how, *arguments):
         """Starts it."""
-        pipe = asyncio.subprocess.PIPE
-        return cls(
-            await asyncio.create_subprocess_exec(
-                FOLIOT, *map(str, arguments), stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=_interruptible
-            )
-        )
+        self.stdout, out, writes_out = await _pipe()
+        self.stderr, errors, writes_errors = await _pipe()
+        self._pipes = out, errors
+        try:
+            self.process = await how(*map(str, arguments), stdout=writes_out, stderr=writes_errors)
+        finally:
+            os.close(writes_out)
+            os.close(writes_errors)
+        return self
+
+    def close_output(self):
+        """Nobody reads it any more."""
+        self._pipes[0].close()
+
+    def close(self):
+        """Ends it."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+        for each in self._pipes:
+            each.close()
 
     async def line(self):
         """The next line of its output."""
         async with asyncio.timeout(patience(60)):
-            return (await self.process.stdout.readline()).decode().rstrip("\n")
+            return (await self.stdout.readline()).decode().rstrip("\n")
 
     async def said(self, sentence):
         """Waits until it said this on standard error."""
         async with asyncio.timeout(patience(60)):
-            while sentence not in (line := (await self.process.stderr.readline()).decode()):
+            while sentence not in (line := (await self.stderr.readline()).decode()):
                 assert line, f"it ended and did not say {sentence!r}"
 
     async def ended(self):
         """Its exit status, and what was left of its output and errors."""
         async with asyncio.timeout(patience(60)):
-            out, errors = await self.process.communicate()
-        return self.process.returncode, out.decode(), errors.decode()
+            out, errors = await asyncio.gather(self.stdout.read(), self.stderr.read())
+            return await self.process.wait(), out.decode(), errors.decode()
 
 
 @pytest.fixture
@@ -84,7 +123,7 @@ async def bus(nats_server):
 @pytest.fixture
 def watch(nats_server, watch_at):
     """Starts ``foliot watch`` on the server."""
-    return lambda *arguments: watch_at(nats_server.settings.url, *arguments)
+    return functools.partial(watch_at, nats_server.settings.url)
 
 
 @pytest.fixture
@@ -92,15 +131,15 @@ async def watch_at():
     """Starts ``foliot watch`` on a bus, and ends what is left."""
     running = []
 
-    async def start(url, *arguments):
-        running.append(await Foliot.start("watch", *arguments, "--bus", url))
-        return running[-1]
+    async def start(url, *arguments, how=_forked):
+        running.append(Foliot())
+        return await running[-1].start(how, "watch", *arguments, "--bus", url)
 
     yield start
     for each in running:
-        if each.process.returncode is None:
-            each.process.kill()
-            await each.ended()
+        each.close()
+        if each.process is not None:
+            await each.process.wait()
 
 
 async def kept(bus, channel, message, *names):
@@ -125,7 +164,7 @@ async def hears(seen, bus, channel):
 
 async def test_what_comes_is_told_in_words_until_interrupted(bus, watch):
     """A line a message with the time in it, and no fuss at Ctrl-C."""
-    seen = await watch("event.flap.node3.rail0", "rejected")
+    seen = await watch("event.flap.node3.rail0", "rejected", how=_by_name)
     await seen.said("listening at")
     await hears(seen, bus, REJECTED)
     await kept(bus, EVENT, event(), "flap", "node3.rail0")
@@ -276,11 +315,11 @@ async def test_it_leaves_quietly_when_nobody_reads_any_more(bus, watch):
     seen = await watch("clock")
     await seen.said("listening at")
     await hears(seen, bus, CLOCK)
-    seen.process.stdout._transport.close()
+    seen.close_output()
 
     async with asyncio.timeout(patience(60)):
         assert await seen.process.wait() == 0
-    assert await seen.process.stderr.read() == b""
+    assert await seen.stderr.read() == b""
 
 
 async def test_nothing_is_made_on_a_bus_that_has_nothing(nats_server, watch):

@@ -12,6 +12,7 @@ from foliot_remediator.core.actions.decision import Decision
 from foliot_remediator.core.remediator import Remediator
 from foliot_remediator.settings import RemediatorSettings
 from foliot_schemas import DelayBatch, Event, Nic, Node, NodeHomes, Outcome, PortState, Witness
+from foliot_schemas.columns import rows_once
 from foliot_schemas.names import node_of, parse_path
 from foliot_schemas.observation import DelayRow
 
@@ -29,6 +30,14 @@ def _nics(path: str) -> tuple[str, str]:
     """The NICs at which a path begins and ends."""
     ends = parse_path(path)
     return ends.source, ends.destination
+
+
+@functools.cache
+def _all_heard(count: int) -> NDArray[np.void]:
+    """The rows of so many paths on each of which two probes came; when they came is not said yet."""
+    rows = np.zeros(count, DelayRow)
+    rows["path"], rows["witness"], rows["sent"], rows["received"] = np.arange(count), Witness.DESTINATION, 2, 2
+    return rows
 
 
 def make_node(name: str, rails: int = 2, entropies: int = 4) -> Node:
@@ -195,28 +204,33 @@ class World:
         if self.idle:
             paths = tuple(path for path in paths if path not in self.idle)
         rows = self.rows(name, paths)
-        rows["witness"] = witness
-        return DelayBatch.of(
+        if witness != Witness.DESTINATION:
+            rows["witness"] = witness
+        batch = DelayBatch.of(
             rows, node=name, at_ns=self.now_ns + self.ahead.get(name, 0), interval_ns=self.every * STEP, paths=paths,
             every_ns=self.every * STEP,
             bound_ns=-1 if name in self.unsynchronised else 1_000,
         )  # fmt: skip
+        # Decoding has made them by the time that a service is told of a batch. To do so here would take longer than
+        # what the remediator does with them.
+        rows_once(batch, lambda: rows)
+        return batch
 
     def rows(self, name: str, paths: tuple[str, ...]) -> NDArray[np.void]:
         """What a node says of these paths, which end at it."""
-        rows = np.zeros(len(paths), DelayRow)
-        rows["path"] = np.arange(len(paths))
-        troubled = self.silent or self.dead_nics or self.mute
-        heard = [self.is_heard(path) for path in paths] if troubled else [True] * len(paths)
-        rows["sent"] = rows["received"] = np.multiply(heard, 2)
+        rows = _all_heard(len(paths)).copy()
         word = self.now_ns - 1_000_000, (self.now_ns - START) // 1_000_000
-        self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))
-        if troubled:
+        ahead_ns = self.ahead.get(name, 0)
+        if self.silent or self.dead_nics or self.mute:
+            heard = [self.is_heard(path) for path in paths]
+            rows["sent"] = rows["received"] = np.multiply(heard, 2)
+            self.last.update(dict.fromkeys(itertools.compress(paths, heard), word))
             last_ns, sequence = np.array([self.last.get(path, (0, 0)) for path in paths], np.int64).reshape(-1, 2).T
-        else:
-            last_ns, sequence = word  # of all of them
-        rows["last_ns"] = np.where(last_ns, last_ns + self.ahead.get(name, 0), 0)
-        rows["sequence"] = sequence * self.count
+            rows["last_ns"] = np.where(last_ns, last_ns + ahead_ns, 0)
+            rows["sequence"] = sequence * self.count
+            return rows
+        self.last.update(dict.fromkeys(paths, word))
+        rows["last_ns"], rows["sequence"] = word[0] + ahead_ns, word[1] * self.count
         return rows
 
     def last_word(self, path: str) -> tuple[int, int]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
+from prepared import prepared
 from remediator_world import World
 
 
 @pytest.fixture
 def world():
     """Four nodes on two rails, healthy, their remediator holding the lease."""
-    return World()
+    return prepared(World)
 
 
 @pytest.fixture
 def make_world():
     """Makes a world of other size, with other settings, or without the lease (``lease=0``)."""
-    return World
+    return functools.partial(prepared, World)

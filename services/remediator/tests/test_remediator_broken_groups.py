@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prepared import prepared
 from remediator_world import SECOND
 from replacement_world import Mate, ReplacementWorld
 
@@ -10,7 +11,7 @@ from replacement_world import Mate, ReplacementWorld
 @pytest.fixture
 def world():
     """Four ranks and two spares."""
-    return ReplacementWorld()
+    return prepared(ReplacementWorld)
 
 
 def break_group(world, *, number=1, generation=0, seconds=0.3):
@@ -70,7 +71,7 @@ def test_one_node_alone_breaks_no_group(world, saying):
 
 def test_two_ranks_of_one_node_are_one_node():
     """A stolen node has the others leave nothing."""
-    world = ReplacementWorld(ranks=(0, 1, 2, 2), nodes=6)
+    world = prepared(ReplacementWorld, ranks=(0, 1, 2, 2), nodes=6)
     for mate in world.mates:
         if mate.node == "node2":
             world.stage(mate, "broken")
@@ -176,7 +177,7 @@ def test_a_group_that_breaks_again_and_again_is_given_up(world):
 
 def test_breaks_count_as_replacements(world):
     """A job whose connections break all the time stops the fleet's hour, and not more."""
-    world = ReplacementWorld(replacements_per_hour=2)
+    world = prepared(ReplacementWorld, replacements_per_hour=2)
     for number in range(1, 4):
         break_group(world, number=number, generation=number - 1, seconds=3.0)
     assert len(world.orders) == 2
@@ -185,7 +186,7 @@ def test_breaks_count_as_replacements(world):
 
 def test_advice_is_given_once():
     """Nobody is told anything."""
-    world = ReplacementWorld(replace="advise")
+    world = prepared(ReplacementWorld, replace="advise")
     break_group(world, seconds=5.0)
     assert world.orders == []
     advised = [command for command in world.commands if command.advice]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from remediator_world import World
 
 from foliot.settings import SettingsError
 from foliot_remediator.core import remedies
@@ -103,7 +104,7 @@ class Tuning:
 
 
 @pytest.fixture
-def make_tuned(make_world, monkeypatch):
+def make_tuned(monkeypatch):
     """Makes a world with that remedy; `world.tuning` is it."""
     made = []
 
@@ -112,7 +113,7 @@ def make_tuned(make_world, monkeypatch):
         return made[-1]
 
     def make_tuned(**settings):
-        world = make_world(**{"policies": {"tune": "act"}, **settings})
+        world = World(**{"policies": {"tune": "act"}, **settings})  # none that was prepared with other remedies
         world.tuning = made[-1]
         return world
 

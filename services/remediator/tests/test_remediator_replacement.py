@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from prepared import prepared
 from remediator_world import SECOND
 from replacement_world import JOB, ReplacementWorld
 
@@ -13,7 +14,7 @@ from foliot_schemas.orders import RankChange
 @pytest.fixture
 def world():
     """Four ranks on four nodes, and spares on two others."""
-    return ReplacementWorld()
+    return prepared(ReplacementWorld)
 
 
 def takers(order):
@@ -69,7 +70,7 @@ def test_nothing_is_ordered_before_all_ranks_were_heard_of(world):
 
 def test_the_store_is_not_on_the_node_that_loses_a_rank():
     """Rank 0 lives beside the one that is lost; the lowest elsewhere is the place to meet."""
-    world = ReplacementWorld(ranks=(0, 0, 1, 2))
+    world = prepared(ReplacementWorld, ranks=(0, 0, 1, 2))
     world.lose(1)
     assert world.orders[0].meet == "node1:29500"
     assert steps_on(world)
@@ -77,7 +78,7 @@ def test_the_store_is_not_on_the_node_that_loses_a_rank():
 
 def test_the_others_of_a_node_that_live_keep_their_ranks():
     """They are waited for, but for a moment."""
-    world = ReplacementWorld(ranks=(0, 0, 1, 2))
+    world = prepared(ReplacementWorld, ranks=(0, 0, 1, 2))
     world.die(1)
     assert world.hang(1) == []
     world.run(0.3)
@@ -87,7 +88,7 @@ def test_the_others_of_a_node_that_live_keep_their_ranks():
 
 def test_both_ranks_of_a_node_that_is_cut_off_are_one_order():
     """Only of one there is an event: nothing is heard of the other, either. Nobody tells the node that is gone."""
-    world = ReplacementWorld(ranks=(0, 0, 1, 2))
+    world = prepared(ReplacementWorld, ranks=(0, 0, 1, 2))
     world.cut.add("node0")
     since_ns = world.now_ns
     world.run(1.5)
@@ -163,7 +164,7 @@ def test_an_event_that_the_rank_s_own_node_does_not_bear_out_is_not_believed(wor
 
 def test_one_node_alone_moves_nothing():
     """All ranks are on it: nobody else can say that one is missed."""
-    world = ReplacementWorld(ranks=(0, 0, 0))
+    world = prepared(ReplacementWorld, ranks=(0, 0, 0))
     world.lose(1)
     world.run(4.0)
     assert (world.orders, world.guards()) == ([], ["not-confirmed"])
@@ -191,7 +192,7 @@ def test_jobs_that_cannot_be_replaced_are_nobody_s_business(world):
 
 def test_a_rank_that_is_to_blame_no_more_is_left_alone():
     """There is a spare only after the job went on."""
-    world = ReplacementWorld(spares=())
+    world = prepared(ReplacementWorld, spares=())
     world.lose(1)
     world.hang(1, "moving")
     world.add((), (4,))
@@ -204,7 +205,7 @@ def test_a_rank_that_is_to_blame_no_more_is_left_alone():
 
 def test_losses_shortly_one_after_the_other_are_one_order():
     """Of a node with three ranks two die."""
-    world = ReplacementWorld(ranks=(0, 0, 0, 1))
+    world = prepared(ReplacementWorld, ranks=(0, 0, 0, 1))
     world.die(1)
     world.hang(1)
     world.run(0.1)
@@ -247,7 +248,7 @@ def test_a_spare_that_dies_when_it_has_joined_is_replaced_by_another(world):
 
 def test_a_second_rank_that_dies_meanwhile_goes_with_what_is_under_way():
     """The first change is said again, with the same spare, and the second beside it."""
-    world = ReplacementWorld(nodes=7, spares=(4, 5, 6))
+    world = prepared(ReplacementWorld, nodes=7, spares=(4, 5, 6))
     world.obeys = False
     world.lose(1)
     world.obeys = True
@@ -262,7 +263,7 @@ def test_a_second_rank_that_dies_meanwhile_goes_with_what_is_under_way():
 
 def test_a_survivor_that_leaves_its_group_for_nobody_goes_with_what_is_under_way():
     """Its program hangs, and the others wait for it. It is given five seconds."""
-    world = ReplacementWorld(nodes=7, spares=(4, 5, 6))
+    world = prepared(ReplacementWorld, nodes=7, spares=(4, 5, 6))
     world.stuck.append(world.rank(3))
     world.lose(1)
     world.run(4.0)
@@ -353,7 +354,7 @@ def test_what_a_node_refuses_is_said(world):
 
 def test_without_a_spare_it_is_said_and_done_when_there_is_one():
     """At once when its node tells of it."""
-    world = ReplacementWorld(spares=())
+    world = prepared(ReplacementWorld, spares=())
     world.lose(1)
     assert world.guards() == ["no-spare"]
     world.run(5.0)
@@ -391,7 +392,7 @@ def test_a_spare_that_is_in_trouble_itself_is_passed_over(world, trouble):
 
 def test_a_spare_on_a_node_that_was_to_blame_lately_is_the_last_resort():
     """For an hour; where there is no other, it is taken."""
-    world = ReplacementWorld(ranks=(0, 1, 4, 3))
+    world = prepared(ReplacementWorld, ranks=(0, 1, 4, 3))
     world.lose(2)
     assert takers(world.orders[0]) == {2: "node5"}, "node4 was to blame"
     world.run(3.0)
@@ -401,7 +402,7 @@ def test_a_spare_on_a_node_that_was_to_blame_lately_is_the_last_resort():
 
 def test_the_spare_on_the_least_busy_node_is_taken():
     """Of those that are alike otherwise."""
-    world = ReplacementWorld(ranks=(0, 1, 2, 3, 4), spares=(4, 5))
+    world = prepared(ReplacementWorld, ranks=(0, 1, 2, 3, 4), spares=(4, 5))
     world.lose(1)
     assert takers(world.orders[0]) == {1: "node5"}
 
@@ -422,7 +423,7 @@ def test_the_clock_of_a_rank_that_stays_must_tell_deadlines(world):
 
 def test_the_ranks_of_a_drained_node_go_elsewhere_at_the_end_of_a_step():
     """All of them by one order, a second ahead. Then nothing more is to be done."""
-    world = ReplacementWorld(ranks=(0, 0, 1, 2))
+    world = prepared(ReplacementWorld, ranks=(0, 0, 1, 2))
     step = world.rank(0).step
     commands = world.drain(0)
     (order,) = world.orders
@@ -441,7 +442,7 @@ def test_the_ranks_of_a_drained_node_go_elsewhere_at_the_end_of_a_step():
 
 def test_a_drained_node_is_left_when_there_is_a_spare():
     """It is said until then; and whoever takes the wish back stops it."""
-    world = ReplacementWorld(spares=())
+    world = prepared(ReplacementWorld, spares=())
     world.drain(1)
     world.run(2.0)
     assert (world.orders, world.guards()) == ([], ["no-spare"])
@@ -455,7 +456,7 @@ def test_a_drained_node_is_left_when_there_is_a_spare():
 
 def test_a_drained_node_that_a_rank_comes_to_is_left():
     """The wish stands, also for what begins later."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.drain(3)
     world.run(5.0)
     assert takers(world.orders[0]) == {3: "node4"}
@@ -531,7 +532,7 @@ def test_a_slow_rank_stays_unless_the_settings_say_otherwise(world):
 )
 def test_a_slow_rank_is_replaced_where_that_is_wanted(state, orders):
     """At the end of a step; not one whose network is slow, which is no fault of its process."""
-    world = ReplacementWorld(replace_stragglers="act")
+    world = prepared(ReplacementWorld, replace_stragglers="act")
     straggler(world, state)
     assert len(world.orders) == orders
     if orders:
@@ -555,7 +556,7 @@ def test_a_rank_that_dies_before_the_step_of_a_plan_goes_at_once(world):
 
 def test_a_job_that_makes_no_step_is_replaced_three_times():
     """Its program is at fault then. A step makes it a job again."""
-    world = ReplacementWorld(nodes=10, spares=(4, 5, 6, 7, 8, 9))
+    world = prepared(ReplacementWorld, nodes=10, spares=(4, 5, 6, 7, 8, 9))
     world.crashing = True
     world.lose(0)
     for number in range(2, 8):
@@ -577,7 +578,7 @@ def test_a_job_that_makes_no_step_is_replaced_three_times():
 
 def test_more_ranks_than_may_be_at_once_are_left_alone():
     """That is no failure of nodes."""
-    world = ReplacementWorld(ranks=(0, 0, 1, 2), replacements_at_once=1)
+    world = prepared(ReplacementWorld, ranks=(0, 0, 1, 2), replacements_at_once=1)
     world.drain(0)
     world.run(2.0)
     assert (world.orders, world.guards()) == ([], ["at-once"])
@@ -586,7 +587,7 @@ def test_more_ranks_than_may_be_at_once_are_left_alone():
 
 def test_an_hour_has_so_many_replacements():
     """Of all jobs; then the next hour has as many."""
-    world = ReplacementWorld(replacements_per_hour=1)
+    world = prepared(ReplacementWorld, replacements_per_hour=1)
     world.lose(1)
     world.run(3.0)
     world.drain(2)
@@ -596,7 +597,7 @@ def test_an_hour_has_so_many_replacements():
 
 def test_advice_says_what_would_be_done():
     """Once, to every node; nothing is done."""
-    world = ReplacementWorld(replace="advise")
+    world = prepared(ReplacementWorld, replace="advise")
     world.lose(1)
     world.run(30.0)
     assert {command.advice for command in world.commands} == {True}
@@ -606,7 +607,7 @@ def test_advice_says_what_would_be_done():
 
 def test_what_is_off_is_said_not_to_be_done():
     """Once for each loss."""
-    world = ReplacementWorld(replace="off")
+    world = prepared(ReplacementWorld, replace="off")
     world.lose(1)
     world.run(5.0)
     assert (world.commands, world.guards()) == ([], ["policy"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import replacement_world
+from prepared import prepared
 from remediator_world import SECOND
 from replacement_world import JOB, ReplacementWorld
 
@@ -18,7 +19,7 @@ from foliot_schemas.worker import WorkerState
 @pytest.fixture
 def world():
     """Four ranks on four nodes, and spares on two others."""
-    return ReplacementWorld()
+    return prepared(ReplacementWorld)
 
 
 def remedy(world):
@@ -214,7 +215,7 @@ def test_a_drain_without_an_end_is_kept_and_one_that_is_over_is_not(world):
 
 def test_the_worse_fault_of_a_node_stands():
     """Whichever came first; one from before counts no more."""
-    world = ReplacementWorld(spares=())
+    world = prepared(ReplacementWorld, spares=())
     troubled = remedy(world)._troubled
     world.hardware(1, "failed")
     world.now_ns += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prepared import prepared
 from remediator_world import SECOND
 from replacement_world import Mate, ReplacementWorld
 
@@ -12,7 +13,7 @@ from foliot_remediator.core.remedies.replacement import course
 @pytest.fixture
 def world():
     """Four ranks and two spares."""
-    return ReplacementWorld()
+    return prepared(ReplacementWorld)
 
 
 def takers(order):
@@ -42,7 +43,7 @@ def _as_training(mate, told):
 @pytest.mark.parametrize("state", ["absent", "mismatch", "silent"])
 def test_a_rank_that_writes_a_checkpoint_keeps_its_rank(state):
     """Its process runs, and all others wait for it, for less than it may take."""
-    world = ReplacementWorld(replace_hung_s=40.0)
+    world = prepared(ReplacementWorld, replace_hung_s=40.0)
     since_ns = world.now_ns
     pause(world, 0, 4.0)
     world.hang(0, state, since_ns=since_ns)
@@ -56,7 +57,7 @@ def test_a_rank_that_writes_a_checkpoint_keeps_its_rank(state):
 
 def test_a_rank_that_hangs_for_too_long_is_replaced():
     """Though its process runs."""
-    world = ReplacementWorld(replace_hung_s=30.0)
+    world = prepared(ReplacementWorld, replace_hung_s=30.0)
     since_ns = world.now_ns
     pause(world, 0, 4.0)
     world.hang(0, "absent", since_ns=since_ns)
@@ -69,7 +70,7 @@ def test_a_rank_that_hangs_for_too_long_is_replaced():
 @pytest.mark.parametrize("state", ["absent", "silent", "dead"])
 def test_in_a_long_step_nobody_is_taken_to_stand(state):
     """A detector is wrong. No node has told of a step since, as each takes ten seconds."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.step_ns = 10 * SECOND
     world.run(40.0)
     for number in range(4):
@@ -82,7 +83,7 @@ def test_in_a_long_step_nobody_is_taken_to_stand(state):
 
 def test_a_stopped_rank_of_a_job_with_long_steps_is_replaced():
     """Three steps later at the latest."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.step_ns = 5 * SECOND
     world.run(31.0)
     world.rank(2).alive = "stopped"
@@ -95,7 +96,7 @@ def test_a_stopped_rank_of_a_job_with_long_steps_is_replaced():
 
 def test_a_job_that_is_started_anew_is_looked_after():
     """Its first run had a replacement, and ended for lack of a spare. Who was killed then is still told of."""
-    world = ReplacementWorld(spares=(4,))
+    world = prepared(ReplacementWorld, spares=(4,))
     world.lose(1)
     world.run(3.0)
     world.lose(2, number=2)
@@ -120,7 +121,7 @@ def test_a_job_that_is_started_anew_is_looked_after():
 
 def test_a_job_that_goes_back_to_a_checkpoint_makes_progress_from_there():
     """It does the same steps again, for hours, and loses a rank now and then."""
-    world = ReplacementWorld(nodes=12, spares=tuple(range(4, 12)))
+    world = prepared(ReplacementWorld, nodes=12, spares=tuple(range(4, 12)))
     for mate in world.mates:
         mate.step += 5_000
     for number in range(1, 6):
@@ -136,7 +137,7 @@ def test_a_job_that_goes_back_to_a_checkpoint_makes_progress_from_there():
 @pytest.mark.parametrize(("copy_s", "guards"), [(45.0, []), (90.0, ["not-formed"])])
 def test_a_large_state_may_take_a_while(copy_s, guards, monkeypatch):
     """The group has formed. A second rank that dies meanwhile goes with it, without an event of its own."""
-    world = ReplacementWorld(nodes=7, spares=(4, 5, 6))
+    world = prepared(ReplacementWorld, nodes=7, spares=(4, 5, 6))
     monkeypatch.setattr(course, "_COPIED_NS", 60 * SECOND)
     world.copy_ns = round(copy_s * SECOND)
     world.lose(1)
@@ -152,7 +153,7 @@ def test_a_large_state_may_take_a_while(copy_s, guards, monkeypatch):
 
 def test_ranks_that_compute_for_long_between_collectives_are_waited_for():
     """They take the order when they come to the next one. Three usual steps are given them."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.step_ns = 6 * SECOND
     world.run(31.0)
     late = [world.rank(2), world.rank(3)]

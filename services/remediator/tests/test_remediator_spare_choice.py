@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from prepared import prepared
 from remediator_world import make_node
 from replacement_world import ReplacementWorld
 
@@ -27,12 +28,12 @@ def reasons(world):
 
 def limited(*, spares=(4, 5), **limit):
     """A world whose spares must keep a limit."""
-    return ReplacementWorld(spares=spares, limits=(SpareLimit(**limit),))
+    return prepared(ReplacementWorld, spares=spares, limits=(SpareLimit(**limit),))
 
 
 def test_one_at_the_same_leaf_goes_first():
     """Before one whose name goes before."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.tell_hops((0, 2, 4), (1, 3, 5))
     world.lose(1)
     assert taken(world) == ["node5"]
@@ -40,7 +41,7 @@ def test_one_at_the_same_leaf_goes_first():
 
 def test_one_with_the_same_rails_goes_before_that():
     """The rank's flows need them."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.tell_hops((0, 2, 4), (1, 3, 5))
     world.see(make_node("node5", 2))
     world.run(1.0)
@@ -51,7 +52,7 @@ def test_one_with_the_same_rails_goes_before_that():
 
 def test_two_ranks_get_two_spares_each_the_nearest():
     """To the place of each."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.tell_hops((0, 2, 5), (1, 3, 4))
     world.die(1)
     world.hang(1)
@@ -116,7 +117,7 @@ def test_a_slow_path_counts_for_twenty_seconds():
 def test_a_limit_is_of_the_jobs_that_it_names():
     """Of several, the first that fits counts."""
     limits = SpareLimit(job="pretrain-*", hops=9), SpareLimit(hops=1)
-    world = ReplacementWorld(spares=(4,), limits=limits)
+    world = prepared(ReplacementWorld, spares=(4,), limits=limits)
     world.tell_hops((0, 1, 2, 3, 5), (4,))
     world.lose(1)
     assert taken(world) == ["node4"]
@@ -124,8 +125,8 @@ def test_a_limit_is_of_the_jobs_that_it_names():
 
 def test_only_where_routers_are_limited_does_anybody_ask_for_them():
     """Flows would be told as well."""
-    assert ReplacementWorld(improve="off", limits=(SpareLimit(hops=1),)).core.hears_traffic
-    assert not ReplacementWorld(improve="off", limits=(SpareLimit(p99_us=1.0),)).core.hears_traffic
+    assert prepared(ReplacementWorld, improve="off", limits=(SpareLimit(hops=1),)).core.hears_traffic
+    assert not prepared(ReplacementWorld, improve="off", limits=(SpareLimit(p99_us=1.0),)).core.hears_traffic
 
 
 def batch_of(counts=None, *, bound_ns=1_000, p99_ns=0):
@@ -174,7 +175,7 @@ def test_a_limit_limits_something(limit):
 
 def test_a_spare_that_says_it_has_a_rank_is_none():
     """An order in which a process loses a rank and takes one is refused by every node."""
-    world = ReplacementWorld()
+    world = prepared(ReplacementWorld)
     world.spare("node4").rank = 9
     world.tell("node4")
     world.lose(1)
