@@ -59,7 +59,7 @@ def test_each_function_that_a_variant_replaces_is_called():
 
     places = {place: instead for tool in TOOLS for place, instead in tool.replaced.items() if callable(instead)}
     tools = [Tool(place, None, {place: watched(place, instead)}) for place, instead in places.items()]
-    arguments = clock_sim.parser().parse_args(SMALL)
+    arguments = clock_sim.parser().parse_args([*SMALL, "--settle", "1", "--windows", "1"])
     clock_sim.simulate(arguments, 12, 0.6, "both", 7, tools=tools)
     assert called == set(places)
     assert len(places) > 8

@@ -110,9 +110,9 @@ class Central:
         self._tell(outcome)
 
 
-def storm(seed: int, seconds: float = 5.0) -> StormSpec:
+def storm(seed: int, seconds: float = 3.0) -> StormSpec:
     """Enough of it that shards' borders lie in it."""
-    return StormSpec(events_per_s=14.0, seconds=seconds, seed=seed, nic_share=0.4, report_s=0.4)
+    return StormSpec(events_per_s=24.0, seconds=seconds, seed=seed, nic_share=0.4, report_s=0.4)
 
 
 def cuts(seed: int) -> list[str]:

@@ -88,6 +88,14 @@ class Both:
         self.ticks += seconds * SECOND
         self.now_ns += seconds * SECOND * TICK_NS
 
+    def let_pass(self, seconds):
+        """As `run`, for whole multiples of five seconds: of each five the probes stand still for four."""
+        found = [[0] * 4, [0] * 4]
+        for _ in range(seconds // 5):
+            self.skip(4)
+            found = [[*map(sum, zip(*each, strict=True))] for each in zip(found, self.run(1), strict=True)]
+        return found
+
     def rates(self):
         """The same in words, by node, of two seconds."""
         words = {0: "idle", 1: "swept", 5: "fast", 6: "fast"}  # in units of the slow sweep
@@ -189,7 +197,9 @@ def test_what_idles_says_so_each_half_minute_in_messages_of_its_own(both):
     both.run(FAREWELL_S)
     both.told(1)
     sent, told = [0] * 4, {}
-    for _ in range(150):
+    for step in range(30):
+        if step % 5 == 0:
+            both.skip(4)  # of half a minute, the probes stand still for all but six seconds
         sent = [sum(pair) for pair in zip(sent, both.run(0.2)[0], strict=True)]
         _, heard, sizes = both.told(1)
         assert sizes[0] == 2
@@ -205,7 +215,7 @@ def test_probes_of_what_idles_measure_nothing(both):
     both.know(0, 7, 7, 7, 7)
     both.run(FAREWELL_S)
     both.incoming(1)
-    both.run(31)
+    both.let_pass(35)
     heard = both.incoming(1)
     assert set(heard.row.tolist()) == {0}
     before = both.engines[1].packets.sessions.heard_sequence[1:4]
@@ -233,7 +243,7 @@ def test_traffic_makes_an_idle_path_fast_at_once_and_keeps_it_for_ten_minutes(bo
     assert both.rates()[0] == "swept idle fast idle"
     both.skip(590)
     assert both.rates()[0] == "swept idle fast idle"
-    both.run(20)
+    both.let_pass(20)
     assert both.rates()[0] == "idle idle fast idle"
 
 
