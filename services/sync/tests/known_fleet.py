@@ -36,11 +36,6 @@ class Part(NamedTuple):
     number: int
     """The stream's among those of its pair."""
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The nodes, in the direction of travel."""
-        return self.source, self.sink
-
 
 @dataclasses.dataclass(kw_only=True)
 class Fleet:
@@ -169,23 +164,22 @@ class Fleet:
         since_ns, until_ns = self.local_at(node, since_s), self.local_at(node, until_s)
         if self.is_silent(node, until_s):
             return None
+        peers = [b for a, b in self.pairs if a == node and not self.is_silent(b, until_s)]
+        slopes = zip(*self.slopes(node, peers, until_ns), strict=True)
         streams, parts = [], []
-        for a, b in self.pairs:
-            if a != node or self.is_silent(b, until_s):
-                continue
-            least_ppb, most_ppb = self.slopes(a, b, until_ns)
+        for b, (least_ppb, most_ppb) in zip(peers, slopes, strict=True):
             for number in range(self.streams):
                 streams.append(
                     Stream(
-                        path=f"node{a}.rail{number % 2}>node{b}.rail{number % 2}#{number // 2}",
-                        initiator=self.names[a],
+                        path=f"node{node}.rail{number % 2}>node{b}.rail{number % 2}#{number // 2}",
+                        initiator=self.names[node],
                         responder=self.names[b],
                         kind=self.kinds.get(node, "kernel"),
                         least_ppb=least_ppb,
                         most_ppb=most_ppb,
                     )
                 )
-                for direction, (source, sink) in enumerate(((a, b), (b, a))):
+                for direction, (source, sink) in enumerate(((node, b), (b, node))):
                     if (source, sink, number) not in self.dead:
                         parts.append(Part(len(streams) - 1, direction, source, sink, number))
         return StampBatch.of(
@@ -201,13 +195,14 @@ class Fleet:
             tolerated=8,
         )
 
-    def slopes(self, a: int, b: int, local_ns: int) -> tuple[float, float]:
-        """Between which slopes the probe of a expects the line to b, by what it was told."""
-        ends = References(1), References(1)
-        for end, node in zip(ends, (a, b), strict=True):
-            end.set(0, self.told.get(self.names[node]))
+    def slopes(self, a: int, peers: list[int], local_ns: int) -> tuple[list[float], list[float]]:
+        """Between which slopes the probe of a expects the lines to its peers, by what it was told."""
+        ends = References(len(peers)), References(len(peers))
+        for row, b in enumerate(peers):
+            for end, node in zip(ends, (a, b), strict=True):
+                end.set(row, self.told.get(self.names[node]))
         least, most = expected(*ends, local_ns)
-        return float(least[0] * 1e9), float(most[0] * 1e9)
+        return (least * 1e9).tolist(), (most * 1e9).tolist()
 
     def probes(
         self, parts: list[Part], counts: list[int], since_s: float
@@ -221,7 +216,12 @@ class Fleet:
         part, count = np.repeat(np.arange(len(parts)), counts), np.repeat(counts, counts)
         place = np.arange(total) - np.cumsum([0, *counts[:-1]])[part]
         sent_ns = (since_s + (place + random.random(total)) * self.window_s / count) * SECOND
-        load = np.array([self.loads.get(each.ends, self.load) for each in parts])[part]
+        ends = [each[2:4] for each in parts]
+        load = (
+            np.array([self.loads.get(each, self.load) for each in ends])[part]
+            if self.loads
+            else np.full(total, self.load)
+        )
         # Packets of 1500 bytes at 200 Mbit/s take 60 us; M/M/1 waits are exponential when the queue is busy.
         waits = np.where(random.random((HOPS, total)) < load, random.standard_exponential((HOPS, total)), 0)
         delay_ns = 60e3 / np.maximum(1 - load, 0.05) * waits.sum(axis=0)
@@ -232,33 +232,38 @@ class Fleet:
         )
         delay_ns += np.where(is_burst, 2e6 * random.standard_exponential(total), 0.0)
         delay_ns += 200 * random.standard_exponential(total)
-        for number, each in enumerate(parts):
-            if each.ends in self.queued_ns:
-                delay_ns[part == number] += random.gamma(4, self.queued_ns[each.ends] / 4, counts[number])
-            for node in each.ends:
+        for number, each in enumerate(ends) if self.queued_ns or self.jitter_ns else ():
+            if each in self.queued_ns:
+                delay_ns[part == number] += random.gamma(4, self.queued_ns[each] / 4, counts[number])
+            for node in each:
                 if node in self.jitter_ns:
                     delay_ns[part == number] += random.exponential(self.jitter_ns[node], counts[number])
-        for number, each in enumerate(parts):
+        for number, each in enumerate(parts) if self.slow else ():
             if each.source in self.slow:
                 spell_s, late_ns = self.slow[each.source]
                 own = part == number
                 delay_ns[own] += late_ns[(sent_ns[own] / SECOND // spell_s).astype(int)]
-        floor_ns = np.array([self.floor_ns[min(each.ends), max(each.ends)][each.number] for each in parts])
-        delay_ns += floor_ns[part]
-        return sent_ns, sent_ns + delay_ns + np.array([self.extra_ns.get(each.ends, 0.0) for each in parts])[part]
+        floor_ns = [self.floor_ns[(a, b) if a < b else (b, a)][number] for _, _, a, b, number in parts]
+        came_ns = sent_ns + (delay_ns + np.array(floor_ns)[part])
+        if not self.extra_ns:
+            return sent_ns, came_ns
+        return sent_ns, came_ns + np.array([self.extra_ns.get(each, 0.0) for each in ends])[part]
 
     def stamped(self, parts: list[Part], since_s: float) -> NDArray[np.void]:
         """The stamps that nodes take of a window's probes, by their clocks; those of one clock all at once."""
-        counts = [max(1, round(self.rates[each.number % len(self.rates)] * self.window_s)) for each in parts]
+        of_rate = [max(1, round(rate * self.window_s)) for rate in self.rates]
+        counts = [of_rate[each[4] % len(of_rate)] for each in parts]
         rows = np.empty(sum(counts), StampRow)
         if not parts:
             return rows
-        rows["stream"], rows["direction"], *ends, _ = np.repeat(parts, counts, axis=0).T
+        rows["stream"], rows["direction"], *ends, _ = np.array(parts).T.repeat(counts, axis=1)
         for column, true_ns, nodes in zip(
             ("transmit_ns", "receive_ns"), self.probes(parts, counts, since_s), ends, strict=True
         ):
-            for node in np.unique(nodes):
-                rows[column][nodes == node] = self.local_ns(node, true_ns[nodes == node])
+            shown_ns = rows[column]
+            for node in np.flatnonzero(np.bincount(nodes)):
+                is_own = nodes == node
+                shown_ns[is_own] = self.local_ns(node, true_ns[is_own])
         return rows
 
     def is_silent(self, node: int, at_s: float) -> bool:

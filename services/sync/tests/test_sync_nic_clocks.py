@@ -64,7 +64,7 @@ class NicFleet(Fleet):
             wanted.append((node, node + HOSTS, f"node{node}.rail0>node{node}.rail0", 0))
         streams, parts = [], []
         for a, b, path, number in wanted:
-            least_ppb, most_ppb = self.slopes(a, b, self.local_at(a, until_s))
+            (least_ppb,), (most_ppb,) = self.slopes(a, [b], self.local_at(a, until_s))
             kind = "hardware" if min(a, b) >= HOSTS else "kernel"
             for direction, ends in enumerate(((a, b), (b, a))):
                 parts.append(Part(len(streams), direction, *ends, number))
