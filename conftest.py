@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import os
+import re
 import shutil
 import signal
 import socket
@@ -60,6 +61,9 @@ hypothesis.settings.load_profile("untimed")
 
 _LAB = "lab"
 """The group of tests that start a lab."""
+_TORCH = "torch"
+"""The group of tests that use PyTorch, which takes a process three seconds to import, and what forks its ranks as long."""
+_USES_TORCH = re.compile(r"import forked_torch|from recorded_job|(import|from) foliot\.torch")
 _NICE = 5
 """Of tests beside a lab. Each of its services weighs three times as much as a test that computes meanwhile (sched(7),
 weights 1024 and 335). Deadlines of tests that wait for a server still hold."""
@@ -67,11 +71,14 @@ weights 1024 and 335). Deadlines of tests that wait for a server still hold."""
 
 @functools.cache
 def _group(path: str) -> str:
-    """Which tests go together: those of a file; and those of all files that start labs.
+    """Which tests go together: those of a file; those of all files that start labs; and those that use PyTorch.
 
-    So no lab takes the processors from another.
+    So no lab takes the processors from another, and one process of the tests imports PyTorch.
     """
-    return _LAB if "mark.e2e" in (Path(__file__).parent / path).read_text() else path
+    text = (Path(__file__).parent / path).read_text()
+    if "mark.e2e" in text:
+        return _LAB
+    return _TORCH if _USES_TORCH.search(text) else path
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -124,7 +131,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return _group(nodeid.partition("::")[0])
 
         def _assign_work_unit(self, node: object) -> None:
-            first = min(self.workqueue, key=lambda group: (group != _LAB, not group.startswith("tests/")))
+            first = min(
+                self.workqueue, key=lambda group: (group != _LAB, group != _TORCH, not group.startswith("tests/"))
+            )
             self.workqueue.move_to_end(first, last=False)
             super()._assign_work_unit(node)
 

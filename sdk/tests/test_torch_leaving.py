@@ -14,10 +14,15 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("make train installs PyTorch", allow_module_level=True)
 
-from foliot.torch import meeting as meeting_module
-from foliot.torch.group_sockets import GroupSockets
-from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all
-from foliot.torch.worker_link import WorkerLink
+
+def setup_module():
+    """Imports PyTorch, which takes seconds: where these tests run, and not wherever tests are collected."""
+    global meeting_module, GroupSockets, MeetingError, OwnStore, meeting, wait_for_all, WorkerLink  # noqa: PLW0603 - as an import does
+    from foliot.torch import meeting as meeting_module  # noqa: PLC0415 - see above
+    from foliot.torch.group_sockets import GroupSockets  # noqa: PLC0415 - see above
+    from foliot.torch.meeting import MeetingError, OwnStore, meeting, wait_for_all  # noqa: PLC0415 - see above
+    from foliot.torch.worker_link import WorkerLink  # noqa: PLC0415 - see above
+
 
 TIMEOUT_S = 60
 

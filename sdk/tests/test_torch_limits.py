@@ -22,11 +22,16 @@ from patience import patience
 if importlib.util.find_spec("torch") is None:
     pytest.skip("make train installs PyTorch", allow_module_level=True)
 
-import foliot.torch
-from foliot.torch.collective_log import CollectiveLog, Entry, Group
-from foliot.torch.meeting import MeetingError
-from foliot.torch.worker import Program, Worker
-from foliot.torch.worker_link import Order
+
+def setup_module():
+    """Imports PyTorch, which takes seconds: where these tests run, and not wherever tests are collected."""
+    global foliot, CollectiveLog, Entry, Group, MeetingError, Program, Worker, Order  # noqa: PLW0603 - as an import does
+    import foliot.torch  # noqa: PLC0415 - see above
+    from foliot.torch.collective_log import CollectiveLog, Entry, Group  # noqa: PLC0415 - see above
+    from foliot.torch.meeting import MeetingError  # noqa: PLC0415 - see above
+    from foliot.torch.worker import Program, Worker  # noqa: PLC0415 - see above
+    from foliot.torch.worker_link import Order  # noqa: PLC0415 - see above
+
 
 WAIT_S = 60.0
 

@@ -23,15 +23,19 @@ from patience import patience
 if importlib.util.find_spec("torch") is None:
     pytest.skip("make train installs PyTorch", allow_module_level=True)
 
-import torch
 
-from foliot.torch.catch_up import CaughtUp
-from foliot.torch.changes import Changes
-from foliot.torch.kept_buffers import KeptBuffers
-from foliot.torch.mirror import StateLostError, common_step
-from foliot.torch.process_groups import default_join
-from foliot.torch.state_transfer import Packed, _pieces
-from foliot.torch.worker import Program, Worker
+def setup_module():
+    """Imports PyTorch, which takes seconds: where these tests run, and not wherever tests are collected."""
+    global torch, CaughtUp, Changes, KeptBuffers, StateLostError, common_step, default_join, Packed, _pieces, Program, Worker  # noqa: PLW0603 - as an import does
+    import torch  # noqa: PLC0415 - see above
+
+    from foliot.torch.catch_up import CaughtUp  # noqa: PLC0415 - see above
+    from foliot.torch.changes import Changes  # noqa: PLC0415 - see above
+    from foliot.torch.kept_buffers import KeptBuffers  # noqa: PLC0415 - see above
+    from foliot.torch.mirror import StateLostError, common_step  # noqa: PLC0415 - see above
+    from foliot.torch.process_groups import default_join  # noqa: PLC0415 - see above
+    from foliot.torch.state_transfer import Packed, _pieces  # noqa: PLC0415 - see above
+    from foliot.torch.worker import Program, Worker  # noqa: PLC0415 - see above
 
 
 class Part:
@@ -175,7 +179,7 @@ class Colour(enum.IntEnum):
         (Colour.RED, r"Colour"),
         (collections.namedtuple("Pair", "a b")(1, 2), r"Pair"),  # noqa: PYI024 - its fields do not matter
         (collections.defaultdict(lambda: 1), "a defaultdict of <function"),
-        (torch.nn.Linear, "builtins.type"),
+        (Part, "builtins.type"),
     ],
 )
 def test_a_state_that_has_something_else_is_not_sent(foreign, said):

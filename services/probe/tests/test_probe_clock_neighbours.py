@@ -60,7 +60,7 @@ def test_of_few_nodes_all_are_neighbours(count):
     assert all(len(others) == count - 1 for others in taken.values())
 
 
-@pytest.mark.parametrize("count", [12, 20, 50, 100, 300])
+@pytest.mark.parametrize("count", [12, 20, 50, 200])
 def test_a_large_fleet_is_connected_and_nearly_regular(count):
     """Ten neighbours of one's own choice, and two or so by others'; none has many."""
     degrees, parts = degrees_and_parts(mesh(fleet(count)))

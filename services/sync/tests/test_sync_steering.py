@@ -213,9 +213,9 @@ def test_one_liar_among_five_is_outvoted():
     """Ten milliseconds off and sure of 0.1 us: the common time stays with the four others, within what they say."""
     clocks = Steered(RATES, timescale="utc")
     clocks.utc = {number: (100.0 * number, 2_000) for number in range(4)} | {4: (10e6, 100)}
-    assert np.abs(clocks.run(1_000)).max() < 2_000
+    assert np.abs(clocks.run(300)).max() < 2_000
     clocks.utc[4] = (-3_600e9, 0)
-    assert np.abs(clocks.run(1_000)).max() < 2_000
+    assert np.abs(clocks.run(300)).max() < 2_000
 
 
 def test_a_node_whose_utc_is_not_to_count_does_not():
