@@ -142,6 +142,8 @@ class Assignment:
         self._flows = flows
         self._places = np.where(flows.ways < 0, len(capacity_bps), flows.ways)
         self._capacity = np.append(capacity_bps, np.inf)
+        self._most = self._capacity * (1 + 1e-9)
+        """The load beyond which a link is overloaded."""
         self._rng = rng
         self._numbers = np.arange(len(present))
         self._present = present
@@ -206,7 +208,7 @@ class Assignment:
     def _take_step(self) -> bool:
         """Moves flows in conflict. False: none is, or none may be moved."""
         self._step += 1
-        crowded = self._load > self._capacity * (1 + 1e-9)
+        crowded = self._load > self._most
         own = self._places[self._numbers, self.chosen]
         conflicted = np.flatnonzero(crowded[own].any(axis=1))
         if not len(conflicted):
@@ -214,7 +216,7 @@ class Assignment:
         tenure = int(_TENURE_SHARE * len(conflicted))
         if len(conflicted) > _AT_ONCE:
             conflicted = self._rng.choice(conflicted, _AT_ONCE, replace=False)
-        costs = self._costs(conflicted)
+        costs, numbers = self._costs(conflicted), self._numbers[: len(conflicted)]
         scale = self._flows.demand_bps[conflicted, None]
         costs += self._rng.random(costs.shape) * scale * _NOISE
         if self._weights is not None:
@@ -222,18 +224,18 @@ class Assignment:
                 self._weights.preference(conflicted, np.where(crowded[own[conflicted]], own[conflicted], -1)) * scale
             )
         costs[~self._flows.possible[conflicted] | (self._tabu[conflicted] > self._step)] = _NEVER
-        costs[np.arange(len(conflicted)), self.chosen[conflicted]] = _NEVER
+        costs[numbers, self.chosen[conflicted]] = _NEVER
         ways = costs.argmin(axis=1)
-        least = costs[np.arange(len(conflicted)), ways]
-        order = np.argsort(least)
+        least = costs[numbers, ways]
+        order = least.argsort().tolist()
         if least[order[0]] == _NEVER:
             return True  # all wait until they may return
-        touched = np.zeros(len(self._capacity), bool)
-        for place in order.tolist():
-            if touched.any() and least[place] >= _NOISE * scale[place, 0]:
+        touched, worth = np.zeros(len(self._capacity), bool), least < _NOISE * scale[:, 0]
+        for place in order:
+            if place != order[0] and not worth[place]:
                 break  # the best step is taken though it makes things worse, the others only if they do not
             flow, way = conflicted[place], ways[place]
-            links = np.append(own[flow], self._places[flow, way])
+            links = np.concatenate((own[flow], self._places[flow, way]))
             if touched[links].any():
                 continue
             touched[links] = True
@@ -257,15 +259,16 @@ class Assignment:
     def _costs(self, flows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Overload that is added if a flow takes a way, bits/s, shape (flows, ways)."""
         links = self._places[flows]
-        own = links[np.arange(len(flows)), self.chosen[flows]][:, None, :]
+        numbers, chosen = self._numbers[: len(flows)], self.chosen[flows]
+        own = links[numbers, chosen][:, None, :]
         demand, is_own = self._flows.demand_bps[flows][:, None, None], links == own
         free = self._capacity[links] - self._load[links] + demand * is_own
-        added = np.clip(demand - free, 0.0, demand)
+        added = np.minimum(np.maximum(demand - free, 0.0), demand)  # takes a third of what clipping does
         if self._weights is not None:
             others, both = self._weights.pairs(flows, links, is_own)
             added = both * added + (both - others) * np.maximum(-free, 0.0)
         added = added.sum(axis=2)
-        present = added[np.arange(len(flows)), self.chosen[flows]]
+        present = added[numbers, chosen]
         costs: NDArray[np.float64] = added - present[:, None]
         return costs
 
