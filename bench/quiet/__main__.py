@@ -101,11 +101,12 @@ def main() -> int:
 
 def _on_cores(arguments: argparse.Namespace, taken: Taken) -> None:
     trials, silent = _counts("cores", arguments)
-    for row in cores.trials(arguments.first, trials, arguments.only):
+    lives = Lives()  # of all trials: the fleets of most seeds are the same
+    for row in cores.trials(lives, arguments.first, trials, arguments.only):
         taken.take(row, taken.rows)
-    for row in cores.silent_trials(arguments.first, silent, arguments.only):
+    for row in cores.silent_trials(lives, arguments.first, silent, arguments.only):
         taken.take(row, taken.silent)
-    for row in cores.hole_trials(arguments.first, arguments.holes, arguments.only):
+    for row in cores.hole_trials(lives, arguments.first, arguments.holes, arguments.only):
         taken.take(row, taken.holes)
 
 

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 from bench.quiet.rows import Row, SilenceRow
 from foliot_lab.simulate.disturbances import KINDS
-from foliot_lab.simulate.trials import Lives, hole, quiet, silence
+from foliot_lab.simulate.trials import hole, quiet, silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from foliot_lab.simulate.trials import Silence
+    from foliot_lab.simulate.trials import Lives, Silence
 
 
-def trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row]:
+def trials(lives: Lives, first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row]:
     """So many trials without a path fault, from this seed on; each of several kinds in turn."""
-    lives = Lives()
     for seed in range(first, first + count):
         trial = quiet(lives, seed, kinds[seed % len(kinds)])
         yield Row(
@@ -25,20 +24,19 @@ def trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[Row
         )  # fmt: skip
 
 
-def silent_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
+def silent_trials(lives: Lives, first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
     """So many trials with a path that drops everything."""
-    return _broken(silence, first, count, kinds)
+    return _broken(silence, lives, first, count, kinds)
 
 
-def hole_trials(first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
+def hole_trials(lives: Lives, first: int, count: int, kinds: Sequence[str] = KINDS) -> Iterator[SilenceRow]:
     """So many trials with a path that drops every packet of full size."""
-    return _broken(hole, first, count, kinds)
+    return _broken(hole, lives, first, count, kinds)
 
 
 def _broken(
-    trial_of: Callable[[Lives, int, str], Silence], first: int, count: int, kinds: Sequence[str]
+    trial_of: Callable[[Lives, int, str], Silence], lives: Lives, first: int, count: int, kinds: Sequence[str]
 ) -> Iterator[SilenceRow]:
-    lives = Lives()
     for seed in range(first, first + count):
         trial = trial_of(lives, seed, kinds[seed % len(kinds)])
         yield SilenceRow(
