@@ -158,6 +158,13 @@ class SimulatedFleet:
             work(*arguments)
         self.now_ns = self._until_ns
 
+    def run_until_said(self, ms):
+        """Lets time pass until a detector has said something, and two seconds more; no longer than this in all."""
+        before, until_ns = len(self.events), self.now_ns + round(ms * MS)
+        while len(self.events) == before and self.now_ns < until_ns:
+            self.run(min(1_000, (until_ns - self.now_ns) / MS))
+        self.run(min(2_000, (until_ns - self.now_ns) / MS))
+
     def take(self):
         """The events since the last call."""
         events, self.events = self.events, []

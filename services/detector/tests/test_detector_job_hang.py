@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from prepared import prepared
 from told_job import S, ToldJob
 
 from foliot_schemas import CollectiveBatch, CollectiveGroup, CollectiveRow, Job, ProgressRow, RankState
@@ -12,9 +13,15 @@ from foliot_schemas import CollectiveBatch, CollectiveGroup, CollectiveRow, Job,
 @pytest.fixture
 def job():
     """A job that has run for ten seconds."""
+    made = prepared(running)
+    assert made.take("hang") == []
+    return made
+
+
+def running():
+    """As `job` has it."""
     made = ToldJob()
     made.run(10)
-    assert made.take("hang") == []
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prepared import prepared
 from told_job import MS, S, node
 from told_workers import ReplaceableJob
 
@@ -13,9 +14,15 @@ from foliot_schemas.event import Event
 @pytest.fixture
 def job():
     """A job that has run for ten seconds."""
+    made = prepared(running)
+    assert made.take("hang") == []
+    return made
+
+
+def running():
+    """As `job` has it."""
     made = ReplaceableJob()
     made.run(10)
-    assert made.take("hang") == []
     return made
 
 

@@ -79,7 +79,7 @@ def test_a_nic_that_loses_one_in_a_hundred_of_what_it_gets(make_fleet, seed):
     """The other direction."""
     inventory = make_fleet(**FLEET)
     lose(inventory, 0.01, destination=NIC, seed=seed)
-    inventory.run(30_000)
+    inventory.run_until_said(30_000)
 
     assert told(inventory.take()) == [("nic", NIC, "in", "lossy")]
 
@@ -89,7 +89,7 @@ def test_a_nic_that_loses_both_ways(make_fleet, seed):
     inventory = make_fleet(**FLEET)
     lose(inventory, 0.012, destination=NIC, seed=seed)
     lose(inventory, 0.012, source=NIC, seed=seed + 50)
-    inventory.run(30_000)
+    inventory.run_until_said(30_000)
     (lossy,) = inventory.take()
     assert (lossy.who, lossy.state) == (NIC, "lossy")
     both = lossy.evidence["direction"] == "both"
@@ -100,7 +100,7 @@ def test_a_nic_that_loses_both_ways(make_fleet, seed):
     assert [event.state for event in between] in ([], ["sound", "lossy"]) if not both else between == []
 
     inventory.lose.clear()
-    inventory.run(45_000)
+    inventory.run_until_said(45_000)
     assert inventory.take()[-1].state == "sound"
 
 
@@ -110,7 +110,7 @@ def test_when_it_loses_nothing_any_more_it_is_sound(make_fleet, seed):
     (lossy,) = inventory.take()
 
     inventory.lose.clear()
-    inventory.run(45_000)
+    inventory.run_until_said(45_000)
     (sound,) = inventory.take()
     assert told([sound]) == [("nic", NIC, "out", "sound")]
     assert (sound.cause, sound.fault, sound.since_ns) == (lossy.id, lossy.fault, lossy.since_ns)
@@ -131,7 +131,7 @@ def test_what_was_sent_long_before_does_not_count(make_fleet, seed):
     inventory = make_fleet(**FLEET)
     inventory.run(65_000)
     lose(inventory, 0.01, source=NIC, seed=seed)
-    inventory.run(20_000)
+    inventory.run_until_said(20_000)
 
     assert told(inventory.take()) == [("nic", NIC, "out", "lossy")]
 
@@ -227,7 +227,7 @@ def test_a_path_that_loses_much_is_told_besides(make_fleet):
     inventory.take()
     path = next(path for path in inventory.paths if path.source == NIC and path.entropy == 0)
     inventory.lose[path] = lambda number: number % 10 == 0
-    inventory.run(20_000)
+    inventory.run_until_said(20_000)
 
     assert [(event.kind, event.who, event.state) for event in inventory.take()] == [("path", str(path), "lossy")]
 
@@ -242,7 +242,7 @@ def test_a_detector_that_takes_over_says_when_it_is_sound(make_fleet):
     assert inventory.take() == []
 
     inventory.lose.clear()
-    inventory.run(45_000)
+    inventory.run_until_said(45_000)
     (sound,) = inventory.take()
     assert (sound.state, sound.cause) == ("sound", lossy.id)
 
@@ -256,7 +256,7 @@ def test_without_synchronised_clocks_nobody_knows_of_full_queues(make_fleet, see
 
     inventory.bound_ns.update(dict.fromkeys(inventory.names, 100))
     inventory.offset_ns.update(dict.fromkeys(inventory.names, 0))
-    inventory.run(20_000)
+    inventory.run_until_said(20_000)
     assert told(event for event in inventory.take() if event.kind == "nic") == [("nic", NIC, "out", "lossy")]
 
 

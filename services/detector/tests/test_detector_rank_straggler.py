@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from prepared import prepared
 from told_job import MS, MeshJob, S, ToldJob
 
 from draws import draws
@@ -16,12 +17,18 @@ def make_job():
     """Makes a job that has run for some seconds."""
 
     def make(**more):
-        job = ToldJob(**more)
-        job.run(6)
+        job = prepared(running, **more)
         assert job.take("straggler") == []
         return job
 
     return make
+
+
+def running(**more):
+    """A job that has run for some seconds."""
+    job = ToldJob(**more)
+    job.run(6)
+    return job
 
 
 def test_a_rank_that_computes_longer_is_named(make_job):

@@ -64,10 +64,10 @@ def test_a_loss_of_an_earlier_run_ends(make_fleet):
     """As a silence does."""
     inventory = make_fleet()
     inventory.lose[PATH] = lambda number: number % 4 == 0
-    inventory.run(25_000)
+    inventory.run_until_said(25_000)
     said = start_anew(inventory)
     inventory.lose.clear()
-    inventory.run(25_000)
+    inventory.run_until_said(25_000)
     (event,) = inventory.take()
     assert (event.who, event.state, event.cause) == (str(PATH), "speaking", said["path", str(PATH)].id)
 
