@@ -6,6 +6,7 @@ import random
 from typing import NamedTuple
 
 from leaf_spine import LeafSpine
+from prepared import prepared
 
 
 class Drawn(NamedTuple):
@@ -37,6 +38,10 @@ class Drawn(NamedTuple):
 
 def drawn(seed, **what):
     """A fabric that has been idle for a second and a half."""
+    return prepared(_drawn, seed=seed, **what)
+
+
+def _drawn(seed, **what):
     chance = random.Random(seed)
     hosts, spines = chance.choice((2, 3)), chance.choice((2, 4))
     fabric = LeafSpine(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from leaf_spine import LeafSpine, S
+from prepared import prepared
 
 from draws import draws
 
@@ -36,6 +37,10 @@ class Drawn(NamedTuple):
 
 def drawn(seed):
     """A fabric that has been idle for a while; the flow in question is said to go by `spine`."""
+    return prepared(_drawn, seed=seed)
+
+
+def _drawn(seed):
     chance = random.Random(seed)
     hosts, spines = chance.choice((2, 3)), chance.choice((2, 4))
     fabric = LeafSpine(
