@@ -22,6 +22,9 @@ _COMPILED = "compiled or not test_probe_engine"
 """Of the engine's tests, those without its twin. In one process with the others: each takes seconds to begin."""
 _SECONDS_A_DRAW = 5
 """Drawn tests draw as many times as many, see `draws`."""
+_SHORT = 0.25
+"""So many times as many in a usual run, which draws all that it draws without the sanitizers as well: what is wrong with
+an access is wrong for most inputs."""
 
 
 def run(seconds: int) -> int:
@@ -36,9 +39,10 @@ def run(seconds: int) -> int:
         "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter never frees what it keeps
         "PYTHONPATH": str(_BUILD),
         "PYTEST_ADDOPTS": "",  # which may name plugins of another path
-        "FOLIOT_DRAWS": str(max(1, seconds // _SECONDS_A_DRAW)),
+        "FOLIOT_DRAWS": str(max(1, seconds // _SECONDS_A_DRAW) if seconds else _SHORT),
     }
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TESTS, "-k", _COMPILED]
+    # What a sanitizer says goes to the descriptor itself, and nobody would see it who has the process ended.
+    pytest = [sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", *_TESTS, "-k", _COMPILED]
     if not seconds:
         pytest.append("--hypothesis-profile=few")
     return subprocess.run(pytest, cwd=_ROOT, env=environment, check=False).returncode

@@ -7,4 +7,4 @@ import os
 
 def draws(usual: int) -> range:
     """The seeds."""
-    return range(usual * int(os.environ.get("FOLIOT_DRAWS", "1")))
+    return range(max(1, int(usual * float(os.environ.get("FOLIOT_DRAWS", "1")))))
