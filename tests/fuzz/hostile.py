@@ -305,6 +305,7 @@ fit_rows = _rows(
     offset_ns=fit_values,
     variance=st.one_of(st.floats(1, 1e6), floats), slope_ppb=fit_values,
     slope_variance=st.one_of(st.floats(1, 1e6), floats),
+    excess_ns=st.one_of(st.floats(0, 1e6), floats),
     lower_ns=fit_values, upper_ns=fit_values, noise_ns=st.one_of(st.just(20.0), floats),
     torn=st.sampled_from([0, 0, 0, 1, 255]),
 )  # fmt: skip

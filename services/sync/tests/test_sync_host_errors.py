@@ -11,7 +11,7 @@ from foliot_schemas.observation import Stream
 from foliot_sync.core.fit.pair_estimate import PairEstimates
 from foliot_sync.core.lasting_misfit import LastingMisfits
 from foliot_sync.core.solve.host_errors import host_errors
-from foliot_sync.core.solve.window_solution import weigh
+from foliot_sync.core.solve.window_solution import outliers, weigh
 from foliot_sync.core.synchroniser import Synchroniser
 from foliot_sync.core.track.kalman import ClockTracks
 
@@ -67,14 +67,56 @@ def test_a_clock_may_be_as_wrong_as_all_its_pairs_exceed_their_floors_but_for_on
     assert host_errors(Pairs(*excess), 5).lateness.tolist() == pytest.approx([0.0, 0.0, 600.0 / 3**0.5, 0.0, 0.0])
 
 
+def test_of_two_neighbours_both_tell_that_a_host_is_slow():
+    """Host 0 is in a row between 1 and 2, and the way to 2 is in a queue."""
+    assert host_errors(Pairs((0, 1, 60.0), (2, 0, 600.0)), 3).lateness.tolist() == pytest.approx(
+        [60.0 / 3**0.5, 60.0 / 3**0.5, 600.0 / 3**0.5]
+    )
+    # That both of two report their pair makes it no second one.
+    twice = Pairs((0, 1, 600.0), (1, 0, 600.0), (2, 0, 60.0), (0, 2, 60.0))
+    assert host_errors(twice, 3).lateness[0] == pytest.approx(60.0 / 3**0.5)
+
+
+@pytest.mark.parametrize(("clocks", "counted"), [(2, 1), (4, 2)])
+def test_the_reference_may_be_late_as_well(clocks, counted):
+    """So all clocks may be wrong by what it is; of two clocks, the excess of their one pair is of either of them."""
+    ends = [(a, b, 300.0) for a in range(clocks) for b in range(a + 1, clocks)]
+
+    late = solution(Pairs(*ends), clocks, excess_ns=300.0).measured.late[1:]
+
+    assert late.tolist() == pytest.approx([counted * 300.0**2 / 3] * (clocks - 1))
+
+
+def test_a_slow_host_widens_the_gate_by_no_more_than_it_is_slow():
+    """And the reference by no more than that is."""
+    quick, slow = (outliers(solution(Pairs(*HONEST), 4, excess_ns), 0, 6.0, 4.0) for excess_ns in (0.0, 300.0))
+
+    assert (slow.gate_ns - quick.gate_ns)[1:].tolist() == pytest.approx([600.0] * 3)
+
+
+def test_no_slow_host_explains_what_the_hard_bounds_exclude():
+    """However slow it is."""
+    found = outliers(solution(Pairs(*HONEST), 4, excess_ns=1e7, away_ns=3e6), 0, 6.0, 4.0)
+
+    assert found.certain.tolist() == [False, True, False, False]
+    assert found.gate_ns[1] > 3e6 > found.hard_ns[1]
+
+
 def offset_variances(pairs):
     """The variances of all clocks but the first, solved over the mesh from pairs of no width."""
-    none, whole, ones = np.zeros(len(pairs.noise_ns)), np.zeros(len(pairs.noise_ns), int), np.ones(4)
+    return solution(pairs, 4).offsets.variance[1:]
+
+
+def solution(pairs, clocks, excess_ns=0.0, away_ns=0.0):
+    """What a window of such pairs says of clocks that are known; clock 1 is so far from where it was expected."""
+    apart = away_ns * ((pairs.initiator == 1) * 1.0 - (pairs.responder == 1))
+    none, whole, ones = np.zeros(len(pairs.noise_ns)), np.zeros(len(pairs.noise_ns), int), np.ones(clocks)
     estimates = PairEstimates(
-        pairs.initiator, pairs.responder, whole, whole, none, pairs.noise_ns**2, none, none + 1.0, none - 1e6, none + 1e6, pairs.noise_ns, none, none > 0
+        pairs.initiator, pairs.responder, whole, whole, apart, pairs.noise_ns**2, none, none + 1.0,
+        apart - 1e6, apart + 1e6, pairs.noise_ns, none + excess_ns, none > 0,
     )  # fmt: skip
-    tracks = ClockTracks.unknown(4, 20.0)._replace(windows=ones.astype(int), p00=ones, p11=ones)
-    return weigh(estimates, tracks, 0, LastingMisfits()).offsets.variance[1:]
+    tracks = ClockTracks.unknown(clocks, 20.0)._replace(windows=ones.astype(int), p00=ones, p11=ones)
+    return weigh(estimates, tracks, 0, LastingMisfits())
 
 
 def test_nodes_have_no_word_for_their_noise():

@@ -20,7 +20,7 @@ AHEAD = 123_456_789_012_345
 """What node1's clock is ahead of node0's."""
 
 
-def batch(rows, streams=1, node="node0", until=2 * SECOND, **header):
+def batch(rows, streams=1, node="node0", until=2 * SECOND, kind="kernel", **header):
     """A batch of (stream, direction, seconds, delay in ns), of probes between node0 and node1."""
     array = np.empty(len(rows), StampRow)
     for number, (stream, direction, at_s, delay) in enumerate(rows):
@@ -28,7 +28,7 @@ def batch(rows, streams=1, node="node0", until=2 * SECOND, **header):
         to, fro = (0, AHEAD) if direction == 0 else (AHEAD, 0)
         array[number] = (stream, direction, sent + to, sent + delay + fro)
     names = [
-        Stream(path=f"{node}.rail0>node1.rail0#{n}", initiator="node0", responder="node1", kind="kernel")
+        Stream(path=f"{node}.rail0>node1.rail0#{n}", initiator="node0", responder="node1", kind=kind)
         for n in range(streams)
     ]
     return StampBatch.of(
@@ -147,6 +147,51 @@ def test_a_pair_exceeds_its_floors_by_what_all_its_streams_do(delays, excess):
     now = batch(straight(0, delays[0]) + straight(1, delays[1]), streams=2)
 
     assert measured([now], floors).excess_ns.tolist() == pytest.approx([excess], abs=1)
+
+
+def test_a_window_that_is_narrower_than_all_others_leaves_no_excess_behind():
+    """A clock that is stepped within a window makes it narrower than any path is. Its next windows are no wider than usual."""
+    floors = DelayFloors()
+    rows = floors.rows(gather([batch(straight())], numbers, 0.0125).paths)
+    for half in (8_000.0, 8_000.0, 5_000.0, 8_000.0):
+        floors.learn(rows, np.array([half]), np.array([1.0]))
+
+    assert floors.borne_out(rows).tolist() == [8_000.0]
+    assert measured([batch(straight())], floors).excess_ns[0] < 600  # what a floor of four windows may be too high by
+
+
+@pytest.mark.parametrize(("kind", "delay", "excess"), [
+    ("kernel", 4_000, 600), ("kernel", 8_000_000, 1_000), ("hardware", 4_000, 0)
+])  # fmt: skip
+def test_a_host_may_have_been_slow_in_all_windows_so_far(kind, delay, excess):
+    """By a share of the way, and of a long one by no more than a processor can be; no processor is in the way of NICs."""
+    assert measured([batch(straight(delay=delay), kind=kind)]).excess_ns[0] == pytest.approx(excess, abs=1)
+
+
+def rising(forth, back):
+    """Sixty probes each way, delayed by up to 20 ns more, and by so much more in the second half of the window."""
+    random = np.random.default_rng(5)
+    return [
+        (0, direction, at, 8_000 + random.integers(0, 20) + (later if at > 1 else 0))
+        for direction, later in ((0, forth), (1, back))
+        for at in np.linspace(0.02, 1.98, 60)
+    ]
+
+
+def test_a_rate_is_no_surer_than_both_directions_agree_on_it():
+    """If a clock runs faster, one direction rises and the other falls; a host that becomes slow lets one rise alone."""
+
+    def slope(forth, back):
+        rows = batch(rising(forth, back))
+        known = msgspec.structs.replace(rows.streams[0], least_ppb=-2_000.0, most_ppb=2_000.0)
+        pairs = measured([msgspec.structs.replace(rows, streams=(known,))])
+        return pairs.slope_ppb[0], np.sqrt(pairs.slope_variance[0])
+
+    quiet, alone, opposite = slope(0, 0), slope(500, 0), slope(250, -250)
+    assert abs(quiet[0]) < 20
+    assert 100 < alone[0] < 3 * alone[1]  # nothing but the other direction speaks against it
+    assert opposite[0] > 3 * opposite[1]
+    assert opposite[1] < alone[1] / 2
 
 
 def test_floor_is_forgotten_after_a_minute():

@@ -48,7 +48,7 @@ def test_hand_over_leaves_every_reading_where_it_was():
     ones = np.ones(3)
     before = ClockTracks.unknown(3, 1.0)._replace(
         as_of_ns=ints, offset_ns=offsets, drift_ppb=drift, p00=ones, p11=ones, hard_ns=ones, measured_ns=ints,
-        windows=np.full(3, 5),
+        windows=np.full(3, 5), late_ns=np.array([0.0, 3.0, 4.0]),
     )  # fmt: skip
     at_ns = 1_700_000_003 * SECOND
     local = local_at(before, at_ns)
@@ -59,6 +59,8 @@ def test_hand_over_leaves_every_reading_where_it_was():
 
     assert np.abs(read(after, local) - read(before, local)).max() <= 2
     assert after.drift_ppb[1] == 0
+    # What was wrong with the heir is wrong with all others now.
+    assert after.late_ns.tolist() == [3.0, 0.0, 5.0]
     # A second later by the heir's clock, every clock has gained exactly a second.
     later = read(before, local_at(before, int(read(before, local + SECOND)[1])))
     now = read(after, local_at(before, int(later[1])))

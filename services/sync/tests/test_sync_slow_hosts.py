@@ -42,3 +42,24 @@ def test_a_slow_host_makes_no_clock_disrupted_and_its_bound_allows_for_it(start,
     run = start(seed=seed, nodes=6, streams=8, load=0.0, wander_ppb=5.0, rates=(50.0,))
 
     assert slowed(run, node, [5, 6, *range(10, 40)]) >= 0.99
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("step_ns", "slow_ns"), [(3_000, 0.0), (10_000, 0.0), (10_000, SLOW_NS)])
+def test_a_step_is_noticed_although_hosts_may_be_slow(settled, seed, step_ns, slow_ns):
+    """It makes the window in which it is narrower than any was before. So windows after it seem wider, and are not.
+
+    Of hosts that are slow half of the time, and so wrong by 650 ns, a step of 3 us is noticed in one of three cases.
+    """
+    run = settled(31, seed=seed, nodes=6, streams=4, load=0.0, wander_ppb=5.0, rates=(50.0,))
+    random = np.random.default_rng(seed)
+    for node in range(run.fleet.nodes):
+        run.fleet.slow[node] = SPELL_S, slow_ns * random.integers(0, 2, 40)
+    run.fleet.step(3, 31.6, step_ns)
+    seen = []
+    while run.now_s < 40:
+        run.next()
+        seen.append(set(run.sync.contradictions))
+
+    assert {"node3"} in seen
+    assert set().union(*seen) == {"node3"}

@@ -80,6 +80,14 @@ class DelayFloors:
         """The floors by the latest windows and this one."""
         return Known(*_floors((self._widths, self._doubts), rows, (half_ns, doubt_ns), _AGREEING))
 
+    def borne_out(self, rows: Rows) -> Floats:
+        """The half-width that three of the latest windows had at most; inf where there were fewer.
+
+        A window in which a clock was stepped is too narrow, and may be the least of all.
+        """
+        widths = self._widths[rows]
+        return np.asarray(np.partition(widths, _AGREEING - 1, axis=1)[:, _AGREEING - 1])
+
     def windows(self, rows: Rows) -> Ints:
         """How many windows are remembered."""
         return self._windows[rows]

@@ -85,9 +85,7 @@ def find_lines(clouds: PointClouds, least_ns: Floats, stray_ns: float, settings:
     excess = np.maximum(half - least_ns, 0.0)  # 0 where no floor is known
     fitted, variance = _turned(clouds, slope, excess)
     if searched.any():
-        some = clouds.of(searched)
-        fitted[searched], found = _slopes(some)
-        variance[searched] = np.maximum(found, _turned(some, fitted[searched], excess[searched[clouds.pair]])[1])
+        fitted[searched], variance[searched] = _slopes(clouds.of(searched))
     used, doubt = _with_known(fitted, variance, slope, doubt, GATE_SIGMAS)
     moved = np.abs(used - slope) * settings.window_s / 2 > _UNSEEN * clouds.noise_ns
     if moved.any():
@@ -127,8 +125,8 @@ def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats) -> tuple[Floa
     A stream's excess over its best width, in either half and direction, tells nothing of how the clocks run.
 
     Where one clock runs faster, the delays of one direction seem to rise and those of the other to fall. Where a host
-    becomes slow within the window, one direction rises alone, over all streams of the pair. So the variance is no less
-    than what the two directions disagree by (the Birge ratio).
+    becomes slow within the window, one direction rises alone, over all streams of the pair. So the variance is greater by
+    the square of their disagreement over what chance makes of it (the Birge ratio).
     """
     points, pairs = (clouds.sides.x, clouds.sides.y), len(slope)
     direction = 2 * np.repeat(clouds.pair, 2) + np.tile([0, 1], len(clouds.pair))
@@ -137,9 +135,8 @@ def _turned(clouds: PointClouds, slope: Floats, excess_ns: Floats) -> tuple[Floa
     total, told = weight.sum(axis=1), weight > 0
     turn = turn / np.where(told, weight, 1.0)
     mean = (weight * turn).sum(axis=1) / np.where(total > 0, total, 1.0)
-    scatter = np.where(told.all(axis=1), (weight * (turn - mean[:, None]) ** 2).sum(axis=1), 1.0)
-    variance = np.maximum(scatter, 1.0) / np.where(total > 0, total, 1.0)
-    return slope + mean, np.where(total > 0, variance, RATE_LIMIT_PPB**2)
+    disagreement = np.maximum((weight * (turn - mean[:, None]) ** 2).sum(axis=1), 1.0)
+    return slope + mean, np.where(total > 0, disagreement / np.where(total > 0, total, 1.0), RATE_LIMIT_PPB**2)
 
 
 def turn_by_numpy(points: Points, pair: Ints, lines: tuple[Floats, Floats], excess_ns: Floats) -> tuple[Floats, Floats]:

@@ -29,9 +29,9 @@ _BRIDGE = 48.0
 """A twice integrated white noise of density w strays from its own chord over T by w sqrt(T^3 / 48) in the middle."""
 
 
-_SLOW_SHARE = 0.15
-"""By such a share of it half of a round trip gets longer when the processors of one host are taken. In a lab on two
-processors that were always busy it was 12 to 17 %."""
+_SLOW_SHARE, _SLOW_NS = 0.15, 1_000.0
+"""When a host's processors are taken, half of a round trip gets longer by this share of it, or by so much where it
+takes long anyway. In a lab on two processors that were always busy it was 12 to 17 %, which was 600 to 900 ns."""
 _QUICK_WINDOWS = 2.0
 """Windows after which half of that is still unseen: there, hosts were slow for one to six windows at a time."""
 
@@ -56,8 +56,8 @@ class PairEstimates(NamedTuple):
     noise_ns: Floats
     """The noise of the stamps."""
     excess_ns: Floats
-    """By so much half the width of each of its streams exceeds the floor, and of one by no more; and by what a floor
-    that few windows have shown may be too high."""
+    """By how much the widths of its streams, halved, exceed their floors, at least; and how much too high a floor may be
+    that few windows have shown."""
     torn: Mask
     """No straight line has the clouds on its two sides: a clock was stepped within the window."""
 
@@ -136,7 +136,7 @@ def measure(
         lower_ns=lower,
         upper_ns=upper,
         noise_ns=clouds.noise_ns,
-        excess_ns=_common_excess(clouds, half, known.floor_ns, floors.windows(rows)),
+        excess_ns=_common_excess(clouds, half, floors.borne_out(rows), floors.windows(rows)),
         torn=torn(clouds, lines, stray) | (lower > upper),
     )
     return measured, Widths(half, doubt, gap), shapes, misfits
@@ -147,12 +147,12 @@ def _common_excess(clouds: PointClouds, half: Floats, floor: Floats, windows: In
 
     Parameters:
         clouds: those of a window.
-        half: half of the margins' widths, as the next two of each stream.
-        floor: the least of those.
-        windows: how many it is the least of, beside this one.
+        half: of each stream, half of its margin's width, in ns.
+        floor: what that was in several windows, or less; inf: not known.
+        windows: how many windows of it are remembered.
     """
-    slow = clouds.by_host[clouds.pair]
-    unseen = np.where(slow, _SLOW_SHARE * np.abs(half) * 0.5 ** (windows / _QUICK_WINDOWS), 0.0)
+    slow = np.minimum(_SLOW_SHARE * np.abs(half), _SLOW_NS) * 0.5 ** (windows / _QUICK_WINDOWS)
+    unseen = np.where(clouds.by_host[clouds.pair], slow, 0.0)
     least = np.full(len(clouds.initiator), np.inf)
     np.minimum.at(least, clouds.pair, np.maximum(half - floor, 0.0) + unseen)
     return least

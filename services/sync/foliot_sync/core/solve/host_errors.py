@@ -21,10 +21,10 @@ _UNIFORM = 3**-0.5
 
 
 class HostErrors(NamedTuple):
-    """Deviations in ns, as no single reporter can lower them."""
+    """Deviations in ns."""
 
     noise: Floats
-    """Of each clock's stamps: the second least of its reporters', or its only reporter's; inf: it has none."""
+    """Of each clock's stamps, as no single reporter can lower it: the second least of its reporters', or its only reporter's; inf: it has none."""
     pair_noise: Floats
     """The least that each pair can have: the greater of its two clocks'. Where two nodes report a clock, their lesser
     one counts: nobody can say which of them is wrong, and the other's pairs are not to pay for it."""
@@ -33,8 +33,9 @@ class HostErrors(NamedTuple):
 
     A host whose processors are taken sends or receives all its probes later, for some windows. The pairs of a clock are
     then wrong to the same side by up to half of that, however many there are. In their widths it shows as an excess
-    over their floors, and not in which direction. What the pairs with all neighbours but one exceed their floors by may
-    be the host's."""
+    over their floors, and not in which direction. What its pairs with all neighbours but one exceed their floors by may
+    be the host's; of two neighbours both count. A node that reports all pairs of its clock can hide that it is slow, as
+    it can any asymmetry."""
 
 
 def host_errors(pairs: PairEstimates, clocks: int) -> HostErrors:

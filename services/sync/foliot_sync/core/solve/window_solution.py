@@ -24,6 +24,10 @@ _NEAR_NS = 60 * NANOSECONDS
 """The pairs of a window are at times within some seconds, by clocks that are where they were expected."""
 
 
+_BOTH_LATE = 6**0.5
+"""The furthest that two hosts can put an offset wrong, over the deviation that is stated for both: see `HostErrors`."""
+
+
 class WindowSolution(NamedTuple):
     """The mesh's measurement of the clocks in one window."""
 
@@ -187,11 +191,13 @@ def outliers(weighing: WindowSolution, reference: int, gate_sigmas: float, sigma
     room = hard_room(weighing, put(weighing.tracks, weighing.reached, begun), sigmas)
     away = np.abs(weighing.measured.offset)
     promised = np.sqrt(np.where(judged, weighing.tracks.p00, 0.0))
-    gate = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance)
+    late, scatter = weighing.measured.late, weighing.offsets.variance
+    chance = gate_sigmas * np.sqrt(promised**2 + weighing.measured.offset_variance + np.minimum(scatter - late, 0.0))
+    # Chance may go on to any distance, a slow host no further than it is slow, and the reference's no further than that.
+    gate = chance + _BOTH_LATE * np.sqrt(late)
     hard = room + sigmas * promised
-    beyond = judged & (away > gate)
-    certain = beyond & (away > hard)
-    return Outliers(certain, beyond & ~certain, gate, hard)
+    certain = judged & (away > np.maximum(hard, chance))
+    return Outliers(certain, judged & (away > gate) & ~certain, gate, hard)
 
 
 def disbelieved(measured: kalman.Measurement, window_s: float) -> kalman.Measurement:
