@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,28 @@ def test_a_process_without_connections_is_left_alone():
         one.send(b"x")
         assert other.recv(1) == b"x"
         assert server.getsockname()[1]
+
+
+def test_a_connection_that_the_process_closes_meanwhile_is_none_to_reset(monkeypatch):
+    """Between the moment at which its name is read and that at which it is reached for. The others are reset."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ends = [socket.create_connection(server.getsockname()) for _ in range(2)]
+        peers = [server.accept()[0] for _ in range(2)]
+        closed, kept = ends
+        read = Path.readlink
+
+        def readlink(path):
+            """Reads it, and then the process closes it."""
+            name = read(path)
+            if path.name == str(closed.fileno()):
+                closed.close()
+            return name
+
+        monkeypatch.setattr(Path, "readlink", readlink)
+        reset_connections(os.getpid())
+
+        assert closed.fileno() == -1
+        with pytest.raises(OSError, match=os.strerror(errno.ENOTCONN)):
+            kept.getpeername()
+        for each in (kept, *peers):
+            each.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -55,6 +56,8 @@ def _connections(pid: int) -> Iterator[socket.socket]:
                 descriptor = _libc.syscall(_PIDFD_GETFD, process, int(link.name), 0)
                 if descriptor < 0:
                     number = ctypes.get_errno()
+                    if number == errno.EBADF:  # since its name was read
+                        continue
                     raise OSError(number, os.strerror(number))
                 found = socket.socket(fileno=descriptor)
                 if _is_connection(found):
