@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import collections
 import contextlib
-import functools
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from msgspec import structs
 
 from foliot.node.addressing import describe
 from foliot.settings import NicSettings, NodeSettings
-from foliot_lab.services import emulated_actuator, forked_services, forker
+from foliot_lab.services import emulated_actuator
 from foliot_schemas import Command, Event, PortState, StampBatch, StampRow
 from foliot_schemas.observation import Stream
 from foliot_schemas.subjects import CLOCK, COMMAND, EVENT, INVENTORY, OUTCOME, PORT, REJECTED, SERVICES, STAMPS
@@ -45,23 +44,6 @@ async def until(condition, what):
         await asyncio.sleep(0.02)
 
 
-@functools.cache
-def _forker() -> forker.Forker:
-    """Imports once what six services would each import for a second."""
-    made = forker.Forker(forked_services.MODULES, os.environ | {"OPENBLAS_NUM_THREADS": "1"})
-    atexit.register(made.close)
-    return made
-
-
-def _start(service: str, log_file: Path, config: Path) -> forker.Forked:
-    """Starts a service by these settings, in the namespace of this process."""
-    with log_file.open("wb") as log, Path("/proc/self/ns/net").open("rb") as namespace:
-        return _forker().start(
-            f"foliot_{service}", namespace=namespace.fileno(), stdout=log.fileno(), stderr=log.fileno(),
-            env={**os.environ, "FOLIOT_CONFIG": str(config)},
-        )  # fmt: skip
-
-
 class Fleet:
     """Probe and agent of node0, and one of each other service, or some of them.
 
@@ -85,7 +67,7 @@ class Fleet:
         self.heard: collections.Counter[tuple[str, ...]] = collections.Counter()
         self._folder = folder
         self._url = url
-        self._processes: dict[str, forker.Forked] = {}
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._round = self._ports = 0
 
     async def start(self) -> None:
@@ -110,7 +92,12 @@ class Fleet:
         await self.bus.subscribe(OUTCOME, self._hears(lambda outcome: ("outcome", outcome.command)))
         await self.bus.subscribe(PORT, self._hears(lambda port: ("port", port.node)))
         for service in self._services:
-            self._processes[service] = _start(service, self._folder / f"{service}.log", config)
+            log = (self._folder / f"{service}.log").open("wb")
+            self._processes[service] = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", f"foliot_{service}", env={**os.environ, "FOLIOT_CONFIG": str(config)},
+                stdout=log, stderr=log,
+            )  # fmt: skip
+            log.close()
         await self.works()
 
     async def stop(self) -> None:
