@@ -59,7 +59,6 @@ class DelayFloors:
         self._doubts = np.full((0, REMEMBERED), np.inf)
         self._gaps = np.full((0, REMEMBERED), np.inf)
         self._next = np.zeros(0, dtype=np.int64)
-        self._windows = np.zeros(0, dtype=np.int64)
 
     def rows(self, paths: Sequence[str]) -> Rows:
         """The rows of streams, made when they are new."""
@@ -69,7 +68,7 @@ class DelayFloors:
             self._widths, self._doubts, self._gaps = (
                 grown(each, room, np.inf) for each in (self._widths, self._doubts, self._gaps)
             )
-            self._next, self._windows = (grown(each, room) for each in (self._next, self._windows))
+            self._next = grown(self._next, room)
         return rows
 
     def least(self, rows: Rows) -> Floats:
@@ -90,7 +89,7 @@ class DelayFloors:
 
     def windows(self, rows: Rows) -> Ints:
         """How many windows are remembered."""
-        return self._windows[rows]
+        return np.asarray(np.isfinite(self._widths[rows]).sum(axis=1))
 
     def noise_ns(self, rows: Rows) -> Floats:
         """How well stamps repeat, as quiet windows among the latest have shown it; nan where there were too few.
@@ -112,7 +111,6 @@ class DelayFloors:
         self._doubts[rows, self._next[rows]] = doubt_ns
         self._gaps[rows, self._next[rows]] = gap_ns
         self._next[rows] = (self._next[rows] + 1) % REMEMBERED
-        self._windows[rows] = np.minimum(self._windows[rows] + 1, REMEMBERED)
 
 
 def floors_by_numpy(

@@ -83,6 +83,6 @@ def crown(tracks: ClockTracks, reference: int) -> ClockTracks:
     others[reference] = False
     shown = tracks.shown[others].min() if others.any() else tracks.guess[reference]
     return changed(
-        tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, lasting_ns=0.0, late_ns=0.0, hard_ns=0.0, windows=windows,
-        shown=shown,
+        tracks, reference, drift_ppb=0.0, p00=0.0, p01=0.0, p11=0.0, lasting_ns=0.0, late_ns=0.0, hard_ns=0.0,
+        windows=windows, shown=shown,
     )  # fmt: skip
